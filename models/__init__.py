@@ -1,0 +1,1 @@
+"""The zoo: one paper = one file. `pyrocrowd models` lists them."""

@@ -1,0 +1,1 @@
+"""The engines, and `fit`, which runs them."""

@@ -1,0 +1,161 @@
+"""One enumerated pass: the exact posterior of every discrete site, given values of the continuous ones.
+
+Within an item the labels are independent given its true class, so the sums over all truths, and over all noise sources
+inside them, factor:
+
+    per[c, s, i]   = log sum_source P(label, source | truth = c)           one per annotation
+    score[c, i]    = log P(truth = c) + sum_s per[c, s, i]
+    evidence[i]    = logsumexp_c score[c, i]                               the item's marginal likelihood
+    P(truth = c)   = exp(score[c, i] - evidence[i])
+
+and the chance of a label given all other labels of its item is `evidence` with and without that label. This is what
+`TraceEnum_ELBO` computes for any graph; the tests hold the two against each other and against brute force.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from pyro import poutine
+from pyro.infer import config_enumerate
+from pyro.poutine.util import site_is_subsample
+
+from pyrocrowd.data.batch import ANNOTATION_DIM, ITEM_DIM
+
+
+@dataclass
+class Explained:
+    """What one pass over one batch finds; all logarithms are natural.
+
+    Attributes
+    ----------
+    truth : torch.Tensor, shape (items, classes)
+        Posterior of the true class.
+    evidence : torch.Tensor, shape (items,)
+        Log-likelihood of the labels of each item.
+    pointwise : torch.Tensor, shape (slot, items)
+        Log-probability of each label given the other labels of its item (given nothing else in a model that redraws
+        the truth for every annotation); zero where padded.
+    marginals : dict of torch.Tensor
+        Posterior of every other enumerated site: (slot, items, values) or (items, values).
+    log_prior : torch.Tensor, scalar
+        Log-density of the continuous sites outside `items`, and of potentials there.
+    local_log_prior : torch.Tensor, scalar
+        The same for continuous sites inside `items`.
+    deterministic : dict of torch.Tensor
+        What the model recorded with `pyro.deterministic`.
+    """
+
+    truth: torch.Tensor
+    evidence: torch.Tensor
+    pointwise: torch.Tensor
+    marginals: dict
+    log_prior: torch.Tensor
+    local_log_prior: torch.Tensor
+    deterministic: dict
+
+
+def explain(model, batch, values, anatomy) -> Explained:
+    """Sum every discrete site out of a batch.
+
+    Parameters
+    ----------
+    model : callable
+        A bound model: a function of one batch.
+    batch : Batch
+    values : dict of torch.Tensor
+        A value for every continuous site; those inside `items` cover all items of the crowd.
+    anatomy : pyrocrowd.check.Anatomy
+    """
+    trace = enumerated_trace(model, batch, rows_of_batch(values, batch, anatomy), anatomy.nesting)
+    log_prior = local_log_prior = torch.zeros(())
+    item_score = annotation_score = torch.zeros(1, 1)
+    redrawn = None  # log P(truth) of a model that redraws the truth for every annotation
+    item_dims, annotation_dims, deterministic = {}, {}, {}
+    for name, site in sample_sites(trace):
+        plates = {frame.name for frame in site["cond_indep_stack"]}
+        if site["infer"].get("_deterministic"):
+            deterministic[name] = site["value"]
+        elif "items" not in plates:
+            log_prior = log_prior + site["log_prob_sum"]
+        elif name in values:
+            local_log_prior = local_log_prior + site["unscaled_log_prob"].sum()
+        else:
+            score, dim = site["unscaled_log_prob"], site["infer"].get("_enumerate_dim")
+            if dim is not None:
+                (annotation_dims if "annotations" in plates and name != "truth" else item_dims)[name] = dim
+            elif isinstance(site["mask"], torch.Tensor):
+                score = torch.where(site["mask"], score, 0.0)
+            if "annotations" not in plates:
+                item_score = item_score + score
+            elif name == "truth":
+                redrawn = score[..., :1, :]  # the same for every slot: the classifier does not see who labels
+            else:
+                annotation_score = annotation_score + score
+
+    per = _sum_out(annotation_score, annotation_dims)
+    prior = item_score if redrawn is None else item_score + redrawn
+    score = prior + per.sum(ANNOTATION_DIM, keepdim=True)
+    evidence = _sum_out(score, item_dims)
+    posterior = (score - evidence).exp()
+    alone = _sum_out(prior + per, item_dims)
+    with_others = evidence - _sum_out(score - per, item_dims)
+    pointwise = _plates(with_others if redrawn is None else alone)
+    pointwise = torch.where(batch.mask, pointwise, 0.0)
+    likelihood = _plates(evidence)[0] if redrawn is None else pointwise.sum(0)
+
+    marginals = {name: _marginal(posterior, dim, item_dims)[0] for name, dim in item_dims.items()}
+    if annotation_dims:
+        inner = (annotation_score - per).exp() * posterior
+        for name, dim in annotation_dims.items():
+            marginals[name] = _marginal(inner, dim, item_dims | annotation_dims)
+    truth = marginals.pop("truth", None)
+    truth = deterministic.get("truth_probs") if truth is None else truth
+    return Explained(truth, likelihood, pointwise, marginals, log_prior, local_log_prior, deterministic)
+
+
+def enumerated_trace(model, batch, values, nesting):
+    """The trace of a model with its discrete sites enumerated and its continuous ones set to `values`."""
+    story = config_enumerate(model)
+    story = poutine.condition(story, data=values) if values else story
+    with poutine.enum(first_available_dim=-1 - nesting):
+        trace = poutine.trace(story).get_trace(batch)
+    trace.compute_log_prob()
+    return trace
+
+
+def sample_sites(trace):
+    """Every sample site of a trace but the plates' own."""
+    return [
+        (name, site) for name, site in trace.nodes.items() if site["type"] == "sample" and not site_is_subsample(site)
+    ]
+
+
+def rows_of_batch(values, batch, anatomy) -> dict:
+    """Values of sites inside `items` cut down to the items of the batch."""
+    if not anatomy.local:
+        return values
+    return {
+        name: value.index_select(ITEM_DIM - anatomy.local[name], batch.index) if name in anatomy.local else value
+        for name, value in values.items()
+    }
+
+
+def _sum_out(score, dims):
+    for dim in dims.values():
+        score = score.logsumexp(dim, keepdim=True)
+    return score
+
+
+def _plates(score):
+    """Drop the enumeration dimensions, all of size one by now."""
+    return score.reshape(score.shape[-2:])
+
+
+def _marginal(probability, dim, dims):
+    """Sum over all enumerated sites but one and put its values last: (slot, items, values)."""
+    others = [other for other in dims.values() if other != dim]
+    probability = probability.sum(others, keepdim=True) if others else probability
+    probability = probability.movedim(dim, -1)
+    return probability.reshape(probability.shape[-3:])

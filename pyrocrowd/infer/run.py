@@ -1,0 +1,247 @@
+"""`fit`: from a model and a crowd to a `Fit`. Find the model, check it, let the engine settle the continuous sites,
+put the discrete ones back with one exact pass per draw."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyro
+import torch
+
+from pyrocrowd import zoo
+from pyrocrowd.check import Anatomy, examine
+from pyrocrowd.data import Crowd
+from pyrocrowd.errors import PyrocrowdError, did_you_mean
+from pyrocrowd.infer.exact import explain
+from pyrocrowd.infer.settings import EM, ENGINES, MAP, NUTS, SVI, Engine
+from pyrocrowd.progress import progress_bar
+
+@dataclass
+class Task:
+    """What an engine is given."""
+
+    model: Callable
+    crowd: Crowd
+    anatomy: Anatomy
+    m_step: Callable | None
+    seed: int
+    name: str
+
+
+@dataclass
+class Learned:
+    """What every engine returns.
+
+    Attributes
+    ----------
+    draws : dict of torch.Tensor, shape (chain, draw, ...)
+        Values of the continuous sites; a point estimate is one chain with one draw.
+    losses : list of float
+        Minus the log-posterior (EM, MAP), minus the ELBO (SVI), or the potential energy (NUTS), per iteration.
+    history : dict of list
+        What was watched along the way, one entry per look.
+    stats : dict of array, shape (chain, draw)
+        The sampler's own diary.
+    notes : dict
+        Whether it converged, why it stopped, what selected the state that was kept.
+    """
+
+    draws: dict
+    losses: list
+    history: dict = field(default_factory=dict)
+    stats: dict = field(default_factory=dict)
+    notes: dict = field(default_factory=dict)
+
+
+def fit(model, crowd: Crowd, engine: Engine | str | None = None, seed: int = 0, device: str = "auto", **hyper_parameters):
+    """Fit a model to a crowd.
+
+    Parameters
+    ----------
+    model : str, path, function or class
+        `"dawid_skene"`, `"my_model.py"`, `"my_model.py:story"`, `"package.module:attribute"`, or the Python object.
+    crowd : Crowd
+    engine : EM, MAP, SVI or NUTS, optional
+        Settings of the engine, or its name. Default: EM where the model has an M-step, MAP where it has networks or
+        other parameters, else SVI.
+    seed : int
+    device : "auto", "cpu", "cuda" or "mps"
+    **hyper_parameters
+        Keywords of the model.
+
+    Returns
+    -------
+    Fit
+    """
+    from pyrocrowd.result import Fit
+
+    entry = zoo.find(model)
+    hyper_parameters = entry.settle(hyper_parameters)
+    engine = pick_engine(engine, entry)
+    if not crowd.n_annotations:
+        raise PyrocrowdError("The crowd holds no labels: there is nothing to fit.")
+    started = time.perf_counter()
+    crowd = crowd.to(pick_device(device))
+    with workspace(crowd.device, engine, seed):
+        bound = bind(entry, crowd, hyper_parameters)
+        anatomy = examine(bound, crowd, entry.name)
+        task = Task(bound, crowd, anatomy, entry.bind_m_step(hyper_parameters), seed, entry.name)
+        learned = engine.run(task)
+        found = recover(bound, crowd, anatomy, learned.draws)
+        weights = collect_weights(bound)
+    return Fit(
+        model=entry,
+        hyper_parameters=hyper_parameters,
+        engine=engine,
+        seed=seed,
+        crowd=crowd,
+        anatomy=anatomy,
+        bound=bound,
+        weights=weights,
+        learned=learned,
+        wall_time=time.perf_counter() - started,
+        **found,
+    )
+
+
+def pick_engine(engine, entry) -> Engine:
+    """The engine that was asked for, or the one that suits the model."""
+    if engine is None:
+        engine = EM() if entry.m_step is not None else MAP() if entry.has_networks else SVI()
+    if isinstance(engine, str):
+        if engine.lower() not in ENGINES:
+            hint = did_you_mean(engine, ENGINES)
+            raise PyrocrowdError(f"There is no engine {engine!r} (there are {', '.join(ENGINES)}).{hint}")
+        engine = ENGINES[engine.lower()]()
+    if not isinstance(engine, Engine):
+        raise PyrocrowdError(f"The engine must be one of EM(), MAP(), SVI(), NUTS() or its name, not {engine!r}.")
+    if isinstance(engine, EM) and entry.m_step is None:
+        raise PyrocrowdError(f"{entry.name} has no m_step, which EM needs: fit it with MAP, SVI or NUTS.")
+    return engine
+
+
+def pick_device(device) -> torch.device:
+    """`auto` is a GPU where there is one."""
+    if device == "auto":
+        mps = torch.backends.mps.is_available()
+        return torch.device("cuda" if torch.cuda.is_available() else "mps" if mps else "cpu")
+    try:
+        device = torch.device(device)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).split("\n")[0]
+        raise PyrocrowdError(f"The device {device!s} cannot be used here: {reason}") from None
+    return device
+
+
+@contextmanager
+def workspace(device, engine=None, seed=None):
+    """Where models run: their own parameters and random numbers, tensors made on the device in the right precision.
+
+    EM and NUTS count on small differences of large sums, so they work in double precision where the device has it.
+    """
+    dtype = torch.get_default_dtype()
+    double = isinstance(engine, (EM, NUTS)) and device.type != "mps"
+    random_state = pyro.util.get_rng_state()
+    try:
+        torch.set_default_dtype(torch.float64 if double else dtype)
+        if seed is not None:
+            pyro.set_rng_seed(seed)
+        with ExitStack() as stack:
+            stack.enter_context(pyro.get_param_store().scope())
+            stack.enter_context(pyro.validation_enabled(False))
+            if device.type != "cpu":  # a mode that every torch call passes through: not worth it where it changes nothing
+                stack.enter_context(device)
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        pyro.util.set_rng_state(random_state)
+
+
+def bind(entry, crowd, hyper_parameters):
+    """The model as a function of one batch, its networks on the device and in the precision of the workspace."""
+    bound = entry.bind(crowd, hyper_parameters)
+    return bound.to(crowd.device, torch.get_default_dtype()) if isinstance(bound, torch.nn.Module) else bound
+
+
+@torch.no_grad()
+def recover(model, crowd, anatomy, draws) -> dict:
+    """Put the discrete sites back: their posterior, averaged over the draws of the continuous ones.
+
+    Returns
+    -------
+    dict
+        `truth` (items, classes); `marginals`, site -> (items or annotations, values); `pointwise` (chain, draw,
+        annotations); `log_likelihood` (chain, draw); `recorded`, what the model recorded outside `items` with
+        `pyro.deterministic`, site -> (chain, draw, ...).
+    """
+    chains, count = draw_shape(draws)
+    pointwise = np.empty((chains, count, crowd.n_annotations), np.float32)
+    log_likelihood = np.empty((chains, count))
+    truth = torch.zeros(crowd.n_items, crowd.n_classes, device=crowd.device)
+    marginals: dict = {}
+    recorded: dict = {}
+    evaluate(model)
+    with progress_bar("posterior", chains * count) as advance:
+        for chain, draw in np.ndindex(chains, count):
+            values = {name: value[chain, draw] for name, value in draws.items()}
+            total = 0.0
+            for batch in crowd.batches():
+                found = explain(model, batch, values, anatomy)
+                truth[batch.index] += found.truth / (chains * count)
+                rows = batch.row[batch.mask]
+                pointwise[chain, draw, rows.cpu()] = found.pointwise[batch.mask].cpu()
+                total += float(found.evidence.sum())
+                for name, probability in found.marginals.items():
+                    of_annotations = anatomy.enumerated[name] == "annotations"
+                    size = crowd.n_annotations if of_annotations else crowd.n_items
+                    sums = marginals.setdefault(name, torch.zeros(size, probability.shape[-1], device=crowd.device))
+                    place = rows if of_annotations else batch.index
+                    sums[place] += (probability[batch.mask] if of_annotations else probability) / (chains * count)
+            log_likelihood[chain, draw] = total
+            for name in anatomy.recorded:
+                value = found.deterministic[name].cpu().numpy()
+                recorded.setdefault(name, np.empty((chains, count, *value.shape), value.dtype))[chain, draw] = value
+            advance()
+    return dict(
+        truth=truth.cpu().numpy(),
+        marginals={name: probability.cpu().numpy() for name, probability in marginals.items()},
+        pointwise=pointwise,
+        log_likelihood=log_likelihood,
+        recorded=recorded,
+    )
+
+
+def draw_shape(draws) -> tuple[int, int]:
+    """Chains and draws; a model without continuous sites has one of each."""
+    return tuple(next(iter(draws.values())).shape[:2]) if draws else (1, 1)
+
+
+def evaluate(model):
+    """Networks out of training mode: no dropout, fixed batch statistics."""
+    if isinstance(model, torch.nn.Module):
+        model.eval()
+
+
+def collect_weights(model) -> dict:
+    """Everything trained that is not a sample site: a module's state, or the parameters a function registered."""
+    if isinstance(model, torch.nn.Module):
+        return {f"module.{name}": value.detach().cpu().clone() for name, value in model.state_dict().items()}
+    store = pyro.get_param_store()
+    own = [name for name in store.keys() if not name.startswith(("AutoNormal.", "AutoDelta."))]
+    return {f"param.{name}": store[name].detach().cpu().clone() for name in own}
+
+
+def restore_weights(model, weights) -> None:
+    """The other way: inside a workspace, before the model runs."""
+    if isinstance(model, torch.nn.Module):
+        prefix = "module."
+        model.load_state_dict({name.removeprefix(prefix): value for name, value in weights.items()})
+        return
+    store = pyro.get_param_store()
+    for name, value in weights.items():
+        store[name.removeprefix("param.")] = value.to(torch.get_default_dtype())

@@ -1,0 +1,23 @@
+"""A progress bar with the loss and the time left, quiet where nobody watches."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+@contextmanager
+def progress_bar(title: str, total: int):
+    """Gives a function `advance(steps=1, note="")` that moves the bar; the note stands at its end."""
+    console = Console(stderr=True)
+    watched = console.is_terminal or console.is_jupyter
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}")
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not watched) as bar:
+        work = bar.add_task(title, total=total, note="")
+
+        def advance(steps=1, note=""):
+            bar.update(work, advance=steps, note=note)
+
+        yield advance
