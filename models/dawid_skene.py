@@ -23,10 +23,14 @@ Two likelihoods. `likelihood="joint"`, the paper's: one truth per item, shared b
 `sum_(i,r) log sum_c rho[c] pi_r[c, y_ir]`, the cross-entropy that the neural papers optimise. Without features the
 second cannot tell annotators from prevalence and is here for comparison only; EM is exact for the first.
 
-Prior. `a[c, l] = 1 + strength * 1[c = l]`: annotators are believed better than chance, by `strength` imagined right answers
-per class (the default makes the diagonal 4 and the rest 1, a common choice for this model). Giving `smoothing` instead makes it the same for every cell, `a = 1 + smoothing`: then the EM is the classic one
-that adds `smoothing` to every count (0: maximum likelihood). Each engine uses the same prior, so EM and MAP have the same
-optimum: `pi_r[c, l] = (n_r[c, l] + a[c, l] - 1) / sum_l' (...)`, with n_r the expected counts.
+Prior. `a[c, :]` holds `strength` imagined labels for items of class c, two thirds of them right and the rest spread
+over the wrong answers: annotators are believed to be better than chance, and one who is not shows it within a few
+labels. Giving `smoothing` instead makes the model the classic one for EM: that much is added to every count (1:
+Laplace; 0: maximum likelihood) and nothing to the prevalence.
+
+Every engine uses the same prior. Given the truth, with expected counts n_r, the posterior mean of pi_r[c, :], its MAP
+and the M-step of the EM are one and the same, `(n_r[c, l] + a[c, l]) / sum_l' (n_r[c, l'] + a[c, l'])`, since point
+estimates are modes in the unconstrained space.
 
 EM starts from soft majority vote with an M-step, as the paper does. A row without any count is uniform.
 """
@@ -36,13 +40,17 @@ import pyro.distributions as dist
 import torch
 
 from pyrocrowd.distributions import Confused
+from pyrocrowd.errors import one_of
+
+NOTHING = 1e-10  # a Dirichlet needs a positive concentration
 
 
-def dawid_skene(crowd, strength=3.0, smoothing=None, likelihood="joint"):
+def dawid_skene(crowd, strength=1.0, smoothing=None, likelihood="joint"):
     """Every annotator has a confusion matrix (Dawid and Skene 1979); fitted by EM, MAP, SVI or NUTS."""
-    prevalence = pyro.sample("prevalence", dist.Dirichlet(torch.ones(crowd.n_classes)))
+    one_of("likelihood", likelihood, ("joint", "per_annotation"))
+    prevalence = pyro.sample("prevalence", dist.Dirichlet(imagined_items(crowd.n_classes, smoothing)))
     with crowd.annotators:
-        prior = dist.Dirichlet(1 + pseudo_counts(crowd.n_classes, strength, smoothing))
+        prior = dist.Dirichlet(imagined_labels(crowd.n_classes, strength, smoothing).clamp(min=NOTHING))
         confusion = pyro.sample("confusion", prior.to_event(1))
     with crowd.items:
         if likelihood == "joint":
@@ -54,14 +62,23 @@ def dawid_skene(crowd, strength=3.0, smoothing=None, likelihood="joint"):
 
 
 def m_step(crowd, posterior, strength, smoothing):
-    """The mode of `prevalence` and `confusion` given the posterior of the truth, in closed form."""
+    """`prevalence` and `confusion` at their best given the posterior of the truth, in closed form."""
     truth = posterior["truth"]
-    counts = crowd.count(truth) + pseudo_counts(crowd.n_classes, strength, smoothing)
+    items = truth.sum(0) + imagined_items(crowd.n_classes, smoothing)
+    counts = crowd.count(truth) + imagined_labels(crowd.n_classes, strength, smoothing)
     rows = counts.sum(-1, keepdim=True)
     confusion = torch.where(rows > 0, counts / rows, 1 / crowd.n_classes)
-    return {"prevalence": truth.mean(0), "confusion": confusion}
+    return {"prevalence": items / items.sum(), "confusion": confusion.clamp(min=torch.finfo(confusion.dtype).tiny)}
 
 
-def pseudo_counts(classes, strength, smoothing):
-    """Imagined answers behind the prior: some right ones, or as many in every cell."""
-    return strength * torch.eye(classes) if smoothing is None else torch.full((classes, classes), float(smoothing))
+def imagined_items(classes, smoothing):
+    """What the prior of the prevalence is worth, in items of each class."""
+    return torch.full((classes,), 1.0 if smoothing is None else NOTHING)
+
+
+def imagined_labels(classes, strength, smoothing):
+    """What the prior is worth, in labels: rows are true classes, columns answers."""
+    if smoothing is not None:
+        return torch.full((classes, classes), float(smoothing))
+    wrong = strength / 3 / (classes - 1)
+    return torch.full((classes, classes), wrong) + torch.eye(classes) * (2 * strength / 3 - wrong)

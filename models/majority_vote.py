@@ -12,19 +12,20 @@ why every other model is held against it.
 | votes_i | share of each class among the votes | `truth_probs` |
 | y_ir    | label of annotator r for item i    | `label`       |
 
-`vote="soft"` reports the shares as probabilities; `vote="hard"` gives all probability to the winner. Ties go to the class
-that comes first, as in most implementations. Items without labels get equal shares.
+`vote="soft"` reports the shares as probabilities; `vote="hard"` gives all probability to the winner. Ties go to the
+class that comes first, as in most implementations. Items without labels get equal shares.
 """
 
 import pyro
 import pyro.distributions as dist
 import torch
 
+from pyrocrowd.errors import one_of
+
 
 def majority_vote(crowd, vote="soft"):
     """Every label counts the same: shares of the votes (soft) or the winner (hard)."""
-    if vote not in ("soft", "hard"):
-        raise ValueError(f"vote must be 'soft' or 'hard', not {vote!r}")
+    one_of("vote", vote, ("soft", "hard"))
     votes = torch.nn.functional.one_hot(crowd.label, crowd.n_classes) * crowd.mask.unsqueeze(-1)
     votes = votes.sum(0).to(torch.get_default_dtype())
     votes = torch.where(votes.sum(-1, keepdim=True) > 0, votes, 1.0)

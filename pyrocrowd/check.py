@@ -16,6 +16,8 @@ from pyrocrowd.infer.exact import enumerated_trace, sample_sites
 
 CONTRACT = "A model draws `truth` in `crowd.items` and `label` in `crowd.annotations`."
 
+SHAPE_WORDS = ("hape mismatch", "must match the size", "size mismatch", "cannot be multiplied", "not broadcastable")
+
 
 @dataclass
 class Anatomy:
@@ -146,13 +148,15 @@ def _truth_problems(sites, classes, size):
     truth, recorded = sites.get("truth"), sites.get("truth_probs")
     if truth is None and recorded is None:
         return [
-            "it has neither a site `truth` nor a recorded `truth_probs`: draw pyro.sample('truth', ...) in crowd.items, "
-            "or record the class probabilities with pyro.deterministic('truth_probs', ...)."
+            "it has neither a site `truth` nor a recorded `truth_probs`: draw pyro.sample('truth', ...) in "
+            "crowd.items, or record the class probabilities with pyro.deterministic('truth_probs', ...)."
         ]
     if recorded is not None:
         shape = tuple(recorded["value"].shape)
-        right = [] if shape == (size, classes) else [f"shape {shape} where (items, classes) = {(size, classes)} belongs"]
-        return [f"`truth_probs` has {problem}." for problem in right]
+        wanted = (size, classes)
+        return (
+            [] if shape == wanted else [f"`truth_probs` has shape {shape} where (items, classes) = {wanted} belongs."]
+        )
     if truth["infer"].get("_enumerate_dim") is None:
         return ["`truth` must be a Categorical that is not observed: it is what pyrocrowd finds out."]
     values = truth["value"].numel()
@@ -174,7 +178,7 @@ def _discrete_problems(name, frames):
 
 def _continuous_problems(name, frames):
     if "annotations" in frames:
-        return [f"`{name}` is a continuous value for every single annotation: draw it in crowd.items or crowd.annotators."]
+        return [f"`{name}` is continuous, with a value for every single annotation: draw it in items or annotators."]
     return []
 
 
@@ -187,9 +191,11 @@ def _in_plain_words(error: Exception) -> str:
     text = " ".join(str(error).split())
     if "Multiple sample sites named" in text:
         return f"two sites have the same name: {text}."
-    if "Shape mismatch inside plate" in text or "must match the size of tensor" in text or "shape" in text.lower():
+    if any(words in text for words in SHAPE_WORDS):
         return (
             "shapes do not fit: inside crowd.items a tensor ends in (items,), inside crowd.annotations in "
             f"(slots, items). {type(error).__name__}: {text}"
         )
+    if "to satisfy the constraint" in text:
+        return f"a distribution is given an impossible parameter: {text.split(', but found')[0]}."
     return f"it does not run: {type(error).__name__}: {text}"

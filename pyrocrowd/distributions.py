@@ -53,7 +53,7 @@ class Confused(TorchDistribution):
         scores = torch.nn.functional.embedding(self.annotator * classes + label, columns)
         return scores.movedim(-1, 0).reshape(self._enumerated_shape(scores.shape[:-1]))
 
-    def sample(self, sample_shape=torch.Size()):
+    def sample(self, sample_shape=()):
         shape = torch.Size(sample_shape) + self.batch_shape
         rows = self.confusion[self.annotator, self.truth].expand(*shape, -1)
         return torch.multinomial(rows.reshape(-1, rows.shape[-1]), 1).reshape(shape)

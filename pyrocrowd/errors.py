@@ -25,9 +25,16 @@ class PyrocrowdWarning(UserWarning):
 
 
 def did_you_mean(word: object, known: Iterable[object]) -> str:
-    """`" Did you mean 'cat'?"` when one of the known words is close, else the empty string."""
-    close = get_close_matches(str(word), [str(name) for name in known], n=1, cutoff=0.6)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    """`" Did you mean 'cat'?"` when one of the known words is close in any case, else the empty string."""
+    by_lower_name = {str(name).lower(): str(name) for name in known}
+    close = get_close_matches(str(word).lower(), by_lower_name, n=1, cutoff=0.6)
+    return f" Did you mean {by_lower_name[close[0]]!r}?" if close else ""
+
+
+def counted(number: int, thing: str, does: str = "", do: str = "") -> str:
+    """`1 row has` or `3 rows have`: a number, what it counts and, where given, the verb that agrees with it."""
+    verb = does if number == 1 else do
+    return f"{number:,} {thing}{'' if number == 1 else 's'}" + (f" {verb}" if verb else "")
 
 
 def listed(words: Iterable[object], most: int = 5) -> str:
@@ -35,3 +42,11 @@ def listed(words: Iterable[object], most: int = 5) -> str:
     words = [str(word) for word in words]
     shown = ", ".join(words[:most])
     return f"{shown} and {len(words) - most} more" if len(words) > most else shown
+
+
+def one_of(name: str, value: object, choices: Iterable[object]) -> None:
+    """Refuse a value that is none of the choices, in one sentence."""
+    choices = list(choices)
+    if value not in choices:
+        hint = did_you_mean(value, choices)
+        raise PyrocrowdError(f"{name} must be one of {listed(choices, 12)}, not {value!r}.{hint}")

@@ -101,8 +101,8 @@ def _torchvision(name, shape, classes):
             from torchvision import models
     except Exception as error:  # a mismatch with torch shows as RuntimeError, OSError or ImportError
         raise PyrocrowdError(
-            f"The backbone {name} comes from torchvision, which does not load here ({type(error).__name__}: install torch "
-            "and torchvision together); linear, mlp and cnn work without it."
+            f"The backbone {name} comes from torchvision, which does not load here ({type(error).__name__}): install "
+            "torch and torchvision together; linear, mlp and cnn work without it."
         ) from None
     known = [*("linear", "mlp", "cnn"), *models.list_models(models)]
     if name not in known:

@@ -64,7 +64,8 @@ class Fit:
         self.model, self.hyper_parameters, self.engine, self.seed = model, hyper_parameters, engine, seed
         self.crowd, self.anatomy, self.weights, self.wall_time = crowd, anatomy, weights, wall_time
         self.truth, self.marginals, self.pointwise = truth, marginals, pointwise
-        self.losses, self.history, self.stats, self.notes = learned.losses, learned.history, learned.stats, learned.notes
+        self.losses, self.history = learned.losses, learned.history
+        self.stats, self.notes = learned.stats, learned.notes
         self.draws = {name: _numpy(value) for name, value in learned.draws.items()} | recorded
         self.log_likelihoods = log_likelihood
         self._bound = bound
@@ -141,8 +142,8 @@ class Fit:
         true, given = np.divmod(worst, crowd.n_classes)
         who = np.arange(crowd.n_annotators)
         seen = wrong[who, true, given] >= 0.5
-        names = crowd.class_names.astype(str)
-        confuses = [f"{names[c]} -> {names[l]}" if s else "" for c, l, s in zip(true, given, seen, strict=True)]
+        names = crowd.class_names.astype(str).astype(object)
+        confuses = np.where(seen, names[true] + " -> " + names[given], "")
         rate = np.where(seen, wrong[who, true, given] / rows[who, true], 0.0)
         return pd.DataFrame(
             {
@@ -168,18 +169,18 @@ class Fit:
 
     def metrics(self) -> dict:
         """Every figure of the run; accuracy, calibration and the like only where truth is known."""
+        votes = metrics.soft_vote(self.crowd)
+        changed = self.truth.argmax(-1) != votes.argmax(-1)
         figures = {
             "log_likelihood": self.log_likelihood,
             "loss": float(self.losses[-1]),
             "mean_confidence": float(self.truth.max(-1).mean()),
-            "changed_against_majority_vote": float(
-                (self.truth.argmax(-1) != metrics.soft_vote(self.crowd).argmax(-1))[self.crowd.labels_per_item > 0].mean()
-            ),
+            "changed_against_majority_vote": float(changed[self.crowd.labels_per_item > 0].mean()),
         }
         known = self.crowd.truth
         if known is not None and (known >= 0).any():
             figures["accuracy"] = metrics.accuracy(known, self.truth)
-            figures["accuracy_of_majority_vote"] = metrics.accuracy(known, metrics.soft_vote(self.crowd))
+            figures["accuracy_of_majority_vote"] = metrics.accuracy(known, votes)
             figures["negative_log_likelihood"] = metrics.negative_log_likelihood(known, self.truth)
             figures["expected_calibration_error"] = metrics.expected_calibration_error(known, self.truth)
         return figures
@@ -209,7 +210,8 @@ class Fit:
 
     def _repr_html_(self) -> str:
         rows = {"model": self.model.name, "engine": self.engine.name, **self.metrics(), "wall time, s": self.wall_time}
-        table = pd.Series(rows, dtype=object).map(lambda value: f"{value:.4f}" if isinstance(value, float) else str(value))
+        rows = {name: f"{value:.4f}" if isinstance(value, float) else value for name, value in rows.items()}
+        table = pd.Series(rows, dtype=object)
         return table.to_frame().to_html(header=False)
 
     # ---------------------------------------------------------------- new items
@@ -225,10 +227,8 @@ class Fit:
             model = self._ready_model()
             for place in chosen:
                 chain, draw = divmod(place, count)
-                values = {
-                    name: torch.as_tensor(self.draws[name][chain, draw], device=new.device).to(torch.get_default_dtype())
-                    for name in self.anatomy.latent
-                }
+                like = dict(device=new.device, dtype=torch.get_default_dtype())
+                values = {name: torch.as_tensor(self.draws[name][chain, draw], **like) for name in self.anatomy.latent}
                 for batch in new.batches(ITEMS_AT_ONCE):
                     found = explain(model, batch, values, self.anatomy)
                     total[batch.index.cpu().numpy()] += _numpy(found.truth)
@@ -253,6 +253,8 @@ class Fit:
             self._bound = bind(zoo.find(self.model), self.crowd, self.hyper_parameters)
         restore_weights(self._bound, self.weights)
         evaluate(self._bound)
+        if isinstance(self._bound, torch.nn.Module):  # the caller's precision may have changed since the fit
+            self._bound.to(self.crowd.device, torch.get_default_dtype())
         return self._bound
 
 

@@ -1,7 +1,7 @@
 """A run on disk, without pickle: tables as CSV, the posterior as NetCDF, weights as safetensors, the rest as JSON.
 
-A run folder is written beside its place and moved there when it is whole, so that a failure costs neither it nor an older
-run in the same place.
+A run is written to a scratch folder and moved to its place when it is whole, so that a failure leaves no half
+a run and costs no older one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import shutil
 import tempfile
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ import numpy as np
 import pyro
 import torch
 import xarray as xr
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from pyrocrowd import zoo
@@ -31,80 +31,120 @@ from pyrocrowd.infer.settings import ENGINES
 from pyrocrowd.result import Fit
 
 RUN_FILES = ("run.json", "labels.csv", "annotators.csv", "posterior.nc", "weights.safetensors", "model.py")
+IN_RECORD = {"model", "engine", "seed", "data", "metrics", "notes", "wall_time_seconds", "anatomy", "losses"}
 
 
-def check_place(folder, force=False) -> Path:
-    """Whether a run may be written here: asked before the work begins, so that no result is lost for want of a place."""
-    folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise PyrocrowdError(f"{folder} is a file, not a folder: choose another place for the run.")
-    if folder.is_dir() and any(folder.iterdir()):
-        if not (folder / "run.json").exists():
-            raise PyrocrowdError(f"{folder} holds other files and no run: choose an empty or new folder.")
-        if not force:
-            raise PyrocrowdError(f"{folder} already holds a run: choose another folder, or --force to replace it.")
+def check_place(folder, force=False) -> None:
+    """Whether a run may be written here: asked before the work begins, so that no result is lost for want of one."""
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent):
+        place = Path(folder).resolve()
+        if place.exists() and not place.is_dir():
+            raise PyrocrowdError(f"{folder} is a file, not a folder: choose another place for the run.")
+        if place.is_dir() and any(place.iterdir()):
+            if not (place / "run.json").exists():
+                raise PyrocrowdError(f"{folder} holds other files and no run: choose an empty or new folder.")
+            if not force:
+                raise PyrocrowdError(
+                    f"{folder} already holds a run: choose another folder, or replace it with --force (force=True)."
+                )
+        with tempfile.TemporaryDirectory(dir=_nearest(place)):
             pass
     except OSError as error:
         raise PyrocrowdError(f"{folder} cannot be written: {error.strerror or error}.") from None
-    return folder
 
 
 def save(fit: Fit, folder, force=False, extra=None) -> Path:
     """Write everything that `load` needs, and the tables that people read."""
-    folder = check_place(folder, force)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
-        place = Path(scratch) / "run"
-        place.mkdir()
-        fit.labels().to_csv(place / "labels.csv", index=False)
-        fit.annotators().to_csv(place / "annotators.csv", index=False)
-        fit.to_arviz().to_netcdf(str(place / "posterior.nc"), engine="h5netcdf")
-        save_file({name: value.contiguous() for name, value in fit.weights.items()}, place / "weights.safetensors")
-        model = {"name": fit.model.name, "reference": fit.model.reference, "file": None}
-        if not fit.model.reference:
-            source = zoo.source_of(fit.model)
-            if source is not None:
-                model["file"] = "model.py"
-                (place / "model.py").write_text(source, encoding="utf-8")
-        record = {
-            "pyrocrowd": version("pyrocrowd"),
-            "model": model,
-            "hyper_parameters": fit.hyper_parameters,
-            "engine": {"name": fit.engine.name, **fit.engine.settings()},
-            "seed": fit.seed,
-            "data": {"fingerprint": fingerprint(fit.crowd), **_sizes(fit.crowd)},
-            "metrics": fit.metrics(),
-            "notes": fit.notes,
-            "wall_time_seconds": fit.wall_time,
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-            "versions": _versions(),
-            "anatomy": asdict(fit.anatomy),
-            "history": fit.history,
-            "log_likelihoods": np.asarray(fit.log_likelihoods).tolist(),
-            "losses": fit.losses,
-            **(extra or {}),
-        }
-        (place / "run.json").write_text(json.dumps(record, indent=1, default=_plain), encoding="utf-8")
-        if folder.exists():
-            shutil.move(folder, Path(scratch) / "replaced")
-        shutil.move(place, folder)
-    return folder
+    check_place(folder, force)
+    place = Path(folder).resolve()  # "." has no name, and what a link points to is replaced, not the link
+    with tempfile.TemporaryDirectory(dir=_nearest(place), prefix=".pyrocrowd-") as scratch:
+        new = Path(scratch) / "run"
+        new.mkdir()
+        _write(fit, new, extra or {})
+        if place.exists():
+            _swap(new, place, Path(scratch) / "replaced")
+        else:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            new.rename(place)
+    return Path(folder)
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the nearest above it that exists: a scratch folder there is on the same disk."""
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
+def _swap(new: Path, place: Path, aside: Path) -> None:
+    """Put the files of a new run where an older one may be; other files stay, and a failure puts the old run back."""
+    aside.mkdir()
+    names = sorted(path.name for path in new.iterdir())
+    try:
+        for name in RUN_FILES:
+            if (place / name).exists():
+                (place / name).rename(aside / name)
+        for name in names:
+            (new / name).rename(place / name)
+    except BaseException:
+        for name in names:
+            if not (new / name).exists():
+                (place / name).unlink(missing_ok=True)
+        for path in aside.iterdir():
+            path.rename(place / path.name)
+        raise
+
+
+def _write(fit: Fit, place: Path, extra: dict) -> None:
+    fit.labels().to_csv(place / "labels.csv", index=False)
+    fit.annotators().to_csv(place / "annotators.csv", index=False)
+    fit.to_arviz().to_netcdf(str(place / "posterior.nc"), engine="h5netcdf")
+    save_file({name: value.contiguous() for name, value in fit.weights.items()}, place / "weights.safetensors")
+    model = {"name": fit.model.name, "reference": fit.model.reference, "file": None}
+    if not fit.model.reference or fit.model.reference.endswith(".py"):  # another machine has no such file
+        source = zoo.source_of(fit.model)
+        if source is not None:
+            model["file"] = "model.py"
+            (place / "model.py").write_text(source, encoding="utf-8")
+    record = {
+        "pyrocrowd": version("pyrocrowd"),
+        "model": model,
+        "hyper_parameters": fit.hyper_parameters,
+        "engine": {"name": fit.engine.name, **fit.engine.settings()},
+        "seed": fit.seed,
+        "data": {"fingerprint": fingerprint(fit.crowd), **_sizes(fit.crowd)},
+        "metrics": fit.metrics(),
+        "notes": fit.notes,
+        "wall_time_seconds": fit.wall_time,
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": _versions(),
+        "anatomy": asdict(fit.anatomy),
+        "history": fit.history,
+        "log_likelihoods": np.asarray(fit.log_likelihoods).tolist(),
+        "losses": fit.losses,
+        **extra,
+    }
+    (place / "run.json").write_text(json.dumps(record, indent=1, default=_plain), encoding="utf-8")
 
 
 def load(folder) -> Fit:
     """Read a run back; nothing else is needed. The model itself is looked up when new items are to be labelled."""
     folder = Path(folder)
     record = read_record(folder)
+    try:
+        return _fit_from(folder, record)
+    except (OSError, KeyError, TypeError, SafetensorError) as error:
+        what = " ".join(str(error).split())
+        raise PyrocrowdError(f"The run in {folder} is not whole ({type(error).__name__}: {what}): fit again.") from None
+
+
+def _fit_from(folder, record) -> Fit:
     groups = {}
     for name in ("posterior", "log_likelihood", "observed_data", "constant_data", "sample_stats"):
         try:
             with xr.open_dataset(folder / "posterior.nc", group=name, engine="h5netcdf") as group:
                 groups[name] = group.load()
-        except OSError as error:
-            if name in ("observed_data", "constant_data"):
-                raise PyrocrowdError(f"{folder / 'posterior.nc'} cannot be read: {error}") from None
+        except OSError:
+            if name not in ("posterior", "sample_stats"):  # these two are written only where there is something in them
+                raise
     anatomy = Anatomy(**record["anatomy"])
     crowd = _crowd_from(groups, record["data"])
     draws = {name: draws.values for name, draws in groups.get("posterior", {}).items()}
@@ -145,9 +185,13 @@ def read_record(folder) -> dict:
     if not path.exists():
         raise PyrocrowdError(f"{folder} holds no run: there is no run.json in it.")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
         raise PyrocrowdError(f"{path} cannot be read: {error}") from None
+    missing = IN_RECORD - set(record) if isinstance(record, dict) else IN_RECORD
+    if missing:
+        raise PyrocrowdError(f"{path} is not the record of a run: it has no {', '.join(sorted(missing))}.")
+    return record
 
 
 def fingerprint(crowd: Crowd) -> str:
@@ -173,7 +217,7 @@ class _SavedModel:
         if self.reference:
             return zoo.find(self.reference)
         raise PyrocrowdError(
-            f"The run holds no source of its model {self.name}, so it cannot label new items; its own items are labelled."
+            f"The run holds no source of its model {self.name}, so it cannot label new items, only its own."
         )
 
 

@@ -73,8 +73,7 @@ class Model:
         return inspect.isclass(self.target) or hasattr(self.target, "parameters")
 
     def settle(self, given: dict) -> dict:
-        """The hyper-parameters of a run: the defaults with the given values in their place.
-        """
+        """The hyper-parameters of a run: the defaults with the given values in their place."""
         problems = []
         settled = dict(self.hyper_parameters)
         for name, value in given.items():

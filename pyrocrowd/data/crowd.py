@@ -73,8 +73,8 @@ class Crowd:
         Parameters
         ----------
         frame : pandas.DataFrame
-            Columns for the item (`item`, `task`, `unit` ...), the annotator (`annotator`, `worker`, `rater` ...) and the
-            label (`label`, `response` ...), in any order and case.
+            Columns for the item (`item`, `task`, `unit` ...), the annotator (`annotator`, `worker`, `rater` ...) and
+            the label (`label`, `response` ...), in any order and case.
         columns : dict, optional
             For other names: `{"item": "photo", "annotator": "who", "label": "answer"}`.
         items : sequence, optional

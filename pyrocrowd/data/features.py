@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from pyrocrowd.errors import PyrocrowdError, counted, listed
+
 ROWS_CHECKED_AT_ONCE = 65_536
 
 
@@ -48,29 +50,40 @@ class FeatureSource:
 
 
 def as_features(features):
-    """Arrays stay arrays, tensors tensors, Datasets Datasets; lists and frames become arrays."""
-    if features is None or isinstance(features, (np.ndarray, torch.Tensor, torch.utils.data.Dataset)):
+    """Arrays stay arrays, tensors tensors, Datasets Datasets; lists, frames and sparse matrices become arrays."""
+    if features is None or isinstance(features, (torch.Tensor, torch.utils.data.Dataset)):
         return features
-    return np.asarray(features)
+    try:
+        array = features.toarray() if hasattr(features, "toarray") else np.asanyarray(features)  # keeps a memory map
+    except ValueError:
+        raise PyrocrowdError("The features are no array: their rows differ in length.") from None
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))  # torch reads native order
 
 
 def check_features(features, n_items) -> list[str]:
     """Every problem of the features, a sentence each."""
     if features is None:
         return []
+    if getattr(features, "ndim", 1) == 0:
+        return ["The features need one row per item and at least one column, not a single value."]
     if len(features) != n_items:
-        return [f"The features have {len(features)} rows for {n_items} items."]
+        return [f"The features have {counted(len(features), 'row')} for {counted(n_items, 'item')}."]
     if isinstance(features, torch.utils.data.Dataset):
         return []
-    if features.ndim < 2:
+    if features.ndim < 2 or 0 in features.shape[1:]:
         return ["The features need one row per item and at least one column."]
     if isinstance(features, np.ndarray) and features.dtype.kind not in "fiub":
         return [f"The features must be numbers, not {features.dtype}."]
-    bad = 0
+    bad = []
     for start in range(0, len(features), ROWS_CHECKED_AT_ONCE):
-        chunk = torch.as_tensor(np.array(features[start : start + ROWS_CHECKED_AT_ONCE]))
-        bad += int((~torch.isfinite(chunk.flatten(1).float())).any(1).sum()) if chunk.is_floating_point() else 0
-    return [f"The features of {bad} items hold NaN or infinite values."] if bad else []
+        chunk = features[start : start + ROWS_CHECKED_AT_ONCE]
+        chunk = chunk if isinstance(chunk, torch.Tensor) else torch.as_tensor(np.array(chunk))
+        if chunk.is_floating_point():
+            finite = torch.isfinite(chunk).flatten(1).all(1).cpu()
+            bad += (start + torch.nonzero(~finite).flatten()).tolist()
+    if bad:
+        return [f"The features of {counted(len(bad), 'item')} hold NaN or infinite values (row {listed(bad)} from 0)."]
+    return []
 
 
 def _first(sample) -> torch.Tensor:

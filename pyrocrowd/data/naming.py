@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 
-from pyrocrowd.errors import PyrocrowdError, did_you_mean, listed
+from pyrocrowd.errors import PyrocrowdError, counted, did_you_mean, listed
 
 KNOWN_COLUMNS = {
     "item": ("item", "task", "unit", "item_id", "task_id", "unit_id", "instance", "question_id", "example"),
@@ -14,7 +16,9 @@ KNOWN_COLUMNS = {
 }
 
 
-def crowd_from_frame(cls, frame, columns, items, classes, features, annotator_features, truth, source="the table"):
+def crowd_from_frame(
+    cls, frame, columns, items, classes, features, annotator_features, truth, source="the table", truth_source="truth"
+):
     """The work behind `Crowd.from_frame`: recognise the columns, code the names, line features and truth up."""
     from pyrocrowd.data.crowd import warn_about_repeats
     from pyrocrowd.data.features import as_features
@@ -26,8 +30,7 @@ def crowd_from_frame(cls, frame, columns, items, classes, features, annotator_fe
     )
     _refuse_missing(table, source)
     if isinstance(features, pd.DataFrame):
-        items = list(features.index) if items is None else items
-        features = features.reindex(items).to_numpy()
+        items, features = _line_up(features, items)
     features = as_features(features)
     item_codes, item_names = code(table["item"], _item_names(table["item"], items, features), "item", source)
     annotator_names = None
@@ -49,7 +52,7 @@ def crowd_from_frame(cls, frame, columns, items, classes, features, annotator_fe
         class_names=class_names,
         features=features,
         annotator_features=annotator_features,
-        truth=code_truth(truth, item_names, class_names),
+        truth=code_truth(truth, item_names, class_names, truth_source),
     )
     warn_about_repeats(crowd)
     return crowd
@@ -61,17 +64,14 @@ def crowd_from_matrix(cls, matrix, missing, features, truth, classes, annotators
 
     if hasattr(matrix, "tocoo"):
         entries = matrix.tocoo()
-        item, annotator, label, shape = entries.row, entries.col, entries.data, entries.shape
-        given = label != missing
-        item, annotator, label = item[given], annotator[given], label[given]
+        given = _given(entries.data, missing)
+        item, annotator, label, shape = entries.row[given], entries.col[given], entries.data[given], entries.shape
     else:
         matrix = np.asarray(matrix)
         if matrix.ndim != 2:
             raise PyrocrowdError(f"from_matrix needs an items x annotators array, not {matrix.ndim} dimensions.")
-        shape = matrix.shape
-        given = (matrix == matrix) & (matrix != missing)  # NaN differs from itself: it is missing too
-        item, annotator = np.nonzero(given)
-        label = matrix[given]
+        given = _given(matrix, missing)
+        (item, annotator), label, shape = np.nonzero(given), matrix[given], matrix.shape
     if not len(label):
         raise PyrocrowdError(f"The matrix holds no label: every entry is missing ({missing}).")
     names = None if classes is None else tidy(classes)
@@ -91,12 +91,17 @@ def crowd_from_matrix(cls, matrix, missing, features, truth, classes, annotators
     )
 
 
+def _given(values, missing) -> np.ndarray:
+    """Where there is a label: neither the missing value, nor NaN or None."""
+    return ~(pd.isna(values) | (values == missing))
+
+
 def find_columns(frame, columns=None, wanted=("item", "annotator", "label"), source="the table") -> dict:
     """Which column of the frame plays which part, by the user's word or by its name."""
     columns = dict(columns or {})
     unknown = [part for part in columns if part not in KNOWN_COLUMNS]
     problems = [f"columns: {part!r} is not one of item, annotator, label." for part in unknown]
-    by_lower_name = {str(name).strip().lower(): name for name in frame.columns}
+    problems += [f"{source}: two columns are called {name!r}." for name in frame.columns[frame.columns.duplicated()]]
     found = {}
     for part in wanted:
         if part in columns:
@@ -106,35 +111,44 @@ def find_columns(frame, columns=None, wanted=("item", "annotator", "label"), sou
                 hint = did_you_mean(columns[part], frame.columns)
                 problems.append(f"{source}: there is no column {columns[part]!r} for the {part}.{hint}")
             continue
-        matches = [by_lower_name[name] for name in KNOWN_COLUMNS[part] if name in by_lower_name]
+        matches = known_columns(frame, part)
         if matches:
             found[part] = matches[0]
         else:
             problems.append(
                 f"{source}: no column for the {part} among {listed(frame.columns, 8)}; name it one of "
-                f"{', '.join(KNOWN_COLUMNS[part][:3])}, or say which it is with columns {part}=NAME."
+                f"{', '.join(KNOWN_COLUMNS[part][:3])}, or say --column {part}=NAME (in Python, columns=)."
             )
     if problems:
         raise PyrocrowdError(problems)
     return found
 
 
+def known_columns(frame, part) -> list:
+    """The columns whose name says that they play this part, the likeliest first."""
+    by_plain_name = {re.sub(r"[\s-]+", "_", str(name).strip().lower()): name for name in reversed(frame.columns)}
+    return [by_plain_name[name] for name in KNOWN_COLUMNS[part] if name in by_plain_name]
+
+
 def tidy(names) -> np.ndarray:
     """Names as integers where every one of them is a whole number in plain writing, else as strings.
 
-    `007` stays a string: a leading zero is part of a name, and nothing that a user gave us is lost.
+    `007` stays a string: a leading zero is part of a name, and nothing that a user gave us is lost. `1.0` is 1 where
+    all are written so: that is what becomes of integers in a column that once had a gap.
     """
     series = pd.Series(names).reset_index(drop=True)
-    if series.dtype.kind in "iub":
+    if series.dtype.kind in "iu":
         return series.to_numpy(np.int64)
     if series.dtype.kind == "f":
-        values = series.to_numpy()
+        values = series.to_numpy(float)
         whole = np.isfinite(values).all() and (values == np.floor(values)).all()
         return values.astype(np.int64) if whole else values.astype(str).astype(object)
-    distinct = series.astype(str).drop_duplicates()
-    if len(distinct) and distinct.str.fullmatch(r"-?(0|[1-9][0-9]{0,17})").all() and not (distinct == "-0").any():
-        return series.astype(str).to_numpy(object).astype(np.int64)
-    return series.astype(str).to_numpy(object)
+    text = series.astype(str)
+    distinct = text.drop_duplicates()
+    for writing in (r"-?[1-9][0-9]{0,17}|0", r"(-?[1-9][0-9]{0,14}|0)\.0"):
+        if len(distinct) and distinct.str.fullmatch(writing).all():
+            return text.str.removesuffix(".0").to_numpy(object).astype(np.int64)
+    return text.to_numpy(object)
 
 
 def code(column, names, part, source):
@@ -143,10 +157,10 @@ def code(column, names, part, source):
     if names is None:
         codes, found = pd.factorize(values, sort=True)
         return codes, found
+    what = {"label": "classes", "item": "items", "annotator": "annotators"}[part]
     codes = match(values, names)
     strange = pd.unique(values[codes < 0])
     if len(strange):
-        what = {"label": "classes", "item": "items", "annotator": "annotators"}[part]
         raise PyrocrowdError(
             [
                 f"{source}: {part} {name!r} is not one of the {len(names)} {what} ({listed(names)})."
@@ -163,7 +177,10 @@ def match(values, names) -> np.ndarray:
     values, names = np.asarray(values), np.asarray(names)
     if values.dtype.kind != "i" or names.dtype.kind != "i":
         values, names = values.astype(str).astype(object), names.astype(str).astype(object)
-    return pd.Index(names).get_indexer(values)
+    index = pd.Index(names)
+    if index.has_duplicates:
+        raise PyrocrowdError(f"The list of names holds {listed(index[index.duplicated()].unique())} more than once.")
+    return index.get_indexer(values)
 
 
 def code_truth(truth, item_names, class_names, source="truth") -> np.ndarray | None:
@@ -182,33 +199,49 @@ def code_truth(truth, item_names, class_names, source="truth") -> np.ndarray | N
         truth = pd.Series(truth, index=item_names)
         if truth.dtype.kind in "if":  # -1 and NaN both say "unknown" in an array
             truth = truth[(truth >= 0) | (truth.isin(class_names))]
-    truth = truth[truth.notna()]
-    items = match(tidy(pd.Series(truth.index)), item_names)
-    labels = tidy(truth)
-    codes = match(labels, class_names)
-    known = items >= 0
-    strange = pd.unique(labels[known & (codes < 0)])
+    rows = np.flatnonzero(truth.notna())
+    truth = truth.iloc[rows]
+    items, labels = match(tidy(pd.Series(truth.index)), item_names), tidy(truth)
+    codes, known = match(labels, class_names), items >= 0
+    strange = pd.Series(rows + 1, labels)[known & (codes < 0)]
+    strange = strange[~strange.index.duplicated()]
     problems = [
-        f"{source}: label {name!r} is not one of the {len(class_names)} classes ({listed(class_names)})."
+        f"{source}, row {row}: label {name!r} is not one of the {len(class_names)} classes ({listed(class_names)})."
         f"{did_you_mean(name, class_names)}"
-        for name in strange[:5].tolist()
+        for name, row in strange[:5].items()
     ]
     if len(strange) > 5:
-        problems.append(f"{source}: {len(strange) - 5} more labels are not among the classes.")
+        problems.append(f"{source}: {counted(len(strange) - 5, 'more label', 'is', 'are')} not among the classes.")
     if len(truth) and not known.any():
         problems.append(f"{source}: none of its {len(truth)} items is in the crowd ({listed(truth.index, 3)}).")
-    if problems:
-        raise PyrocrowdError(problems)
     coded = np.full(len(item_names), -1, np.int64)
     coded[items[known]] = codes[known]
+    twofold = np.unique(items[known][coded[items[known]] != codes[known]])
+    if len(twofold):
+        names, count = listed(np.asarray(item_names)[twofold]), counted(len(twofold), "item", "has", "have")
+        problems.append(f"{source}: {count} two different true labels ({names}).")
+    if problems:
+        raise PyrocrowdError(problems)
     return coded
+
+
+def _line_up(features, items):
+    """Item names and the rows of a features table in their order."""
+    index = tidy(pd.Series(features.index))
+    if items is None:
+        return index, features.to_numpy()
+    items = tidy(items)
+    places = match(items, index)
+    if (places < 0).any():
+        raise PyrocrowdError(f"The features table has no row for the items {listed(items[places < 0])}.")
+    return items, features.to_numpy()[places]
 
 
 def _item_names(column, items, features):
     """The items in the order of the feature rows, or None when any order will do."""
     if items is not None:
         return tidy(items)
-    if features is None:
+    if features is None or getattr(features, "ndim", 1) == 0:  # a single value: the crowd says what is wrong with it
         return None
     values, rows = tidy(column), len(features)
     if values.dtype.kind == "i" and values.min() >= 0 and values.max() < rows:
@@ -235,6 +268,6 @@ def _refuse_missing(table, source):
             missing |= column.astype(str).str.strip() == ""
         if missing.any():
             rows = (np.flatnonzero(missing) + 1).tolist()
-            problems.append(f"{source}: {len(rows)} rows have no {part} (row {listed(rows)}).")
+            problems.append(f"{source}: {counted(len(rows), 'row', 'has', 'have')} no {part} (row {listed(rows)}).")
     if problems:
         raise PyrocrowdError(problems)

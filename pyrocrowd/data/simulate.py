@@ -27,7 +27,15 @@ class Simulated:
 
 
 def from_confusions(
-    truth, confusion, labels_per_item=3, seed=0, *, features=None, item_names=None, annotator_names=None, class_names=None
+    truth,
+    confusion,
+    labels_per_item=3,
+    seed=0,
+    *,
+    features=None,
+    item_names=None,
+    annotator_names=None,
+    class_names=None,
 ) -> Simulated:
     """Labels of annotators with known confusion matrices: `y_ir ~ Categorical(confusion[r, truth_i])`.
 
@@ -61,15 +69,15 @@ def from_confusions(
 
 
 def hammers_and_spammers(hammers, spammers, classes, accuracy=0.8) -> np.ndarray:
-    """Matrices of annotators who are right with probability `accuracy`, and of others who always give one label."""
+    """Matrices of annotators who are right with probability `accuracy`, and of others who always say class 0."""
     hammer = np.full((classes, classes), (1 - accuracy) / (classes - 1))
     np.fill_diagonal(hammer, accuracy)
-    lazy = np.stack([np.tile(np.eye(classes)[spammer % classes], (classes, 1)) for spammer in range(spammers)])
-    return np.concatenate([np.tile(hammer, (hammers, 1, 1)), lazy]) if spammers else np.tile(hammer, (hammers, 1, 1))
+    spammer = np.tile(np.eye(classes)[0], (classes, 1))
+    return np.stack([hammer] * hammers + [spammer] * spammers)
 
 
 def _distinct_annotators(generator, items, annotators, k) -> np.ndarray:
-    """`k` different annotators for each item, without an items x annotators array: draw again where two are the same."""
+    """`k` different annotators for each item, without an items x annotators array: clashes draw again."""
     chosen = np.sort(generator.integers(annotators, size=(items, k)), axis=1)
     while True:
         clash = (np.diff(chosen, axis=1) == 0).any(1)

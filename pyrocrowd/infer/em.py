@@ -1,4 +1,4 @@
-"""EM: an exact E-step for any model, the model's own M-step. The log-posterior never falls."""
+"""EM: an exact E-step for any model, the model's own M-step. The log-posterior (see `log_volume`) never falls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyrocrowd.infer.run import Learned, Task, evaluate
 from pyrocrowd.infer.settings import EM
 from pyrocrowd.progress import progress_bar
 
-TOLERANCE_PER_LABEL = 1e-11
+TOLERANCE_PER_LABEL = 1e-12
 
 
 @torch.no_grad()
@@ -64,7 +64,7 @@ def e_step(task: Task, values) -> tuple[dict, float]:
                 probability[batch.mask] if of_annotations else probability
             )
         total += float(found.evidence.sum() + found.local_log_prior)
-    return posterior, total + float(found.log_prior)
+    return posterior, total + float(found.log_prior + found.log_volume)
 
 
 def _m_step(task, posterior):

@@ -20,6 +20,7 @@ import torch
 from pyro import poutine
 from pyro.infer import config_enumerate
 from pyro.poutine.util import site_is_subsample
+from torch.distributions import biject_to, constraints
 
 from pyrocrowd.data.batch import ANNOTATION_DIM, ITEM_DIM
 
@@ -43,6 +44,8 @@ class Explained:
         Log-density of the continuous sites outside `items`, and of potentials there.
     local_log_prior : torch.Tensor, scalar
         The same for continuous sites inside `items`.
+    log_volume : torch.Tensor, scalar
+        Of all continuous sites, see `log_volume`.
     deterministic : dict of torch.Tensor
         What the model recorded with `pyro.deterministic`.
     """
@@ -53,6 +56,7 @@ class Explained:
     marginals: dict
     log_prior: torch.Tensor
     local_log_prior: torch.Tensor
+    log_volume: torch.Tensor
     deterministic: dict
 
 
@@ -69,12 +73,14 @@ def explain(model, batch, values, anatomy) -> Explained:
     anatomy : pyrocrowd.check.Anatomy
     """
     trace = enumerated_trace(model, batch, rows_of_batch(values, batch, anatomy), anatomy.nesting)
-    log_prior = local_log_prior = torch.zeros(())
+    log_prior = local_log_prior = volume = torch.zeros(())
     item_score = annotation_score = torch.zeros(1, 1)
     redrawn = None  # log P(truth) of a model that redraws the truth for every annotation
     item_dims, annotation_dims, deterministic = {}, {}, {}
     for name, site in sample_sites(trace):
         plates = {frame.name for frame in site["cond_indep_stack"]}
+        if name in values:
+            volume = volume + log_volume(site["fn"], site["value"]).sum()
         if site["infer"].get("_deterministic"):
             deterministic[name] = site["value"]
         elif "items" not in plates:
@@ -112,7 +118,7 @@ def explain(model, batch, values, anatomy) -> Explained:
             marginals[name] = _marginal(inner, dim, item_dims | annotation_dims)
     truth = marginals.pop("truth", None)
     truth = deterministic.get("truth_probs") if truth is None else truth
-    return Explained(truth, likelihood, pointwise, marginals, log_prior, local_log_prior, deterministic)
+    return Explained(truth, likelihood, pointwise, marginals, log_prior, local_log_prior, volume, deterministic)
 
 
 def enumerated_trace(model, batch, values, nesting):
@@ -140,6 +146,27 @@ def rows_of_batch(values, batch, anatomy) -> dict:
         name: value.index_select(ITEM_DIM - anatomy.local[name], batch.index) if name in anatomy.local else value
         for name, value in values.items()
     }
+
+
+def log_volume(distribution, value) -> torch.Tensor:
+    """log |d value / d unconstrained|: what turns a density of a site into that of its unconstrained twin.
+
+    Point estimates are modes of the latter. There a Dirichlet(a) prior adds `a` to every count, also where a < 1, and
+    the mode is what the posterior mean is given the counts; a mode on the simplex itself would subtract one and end in
+    its corners. On the simplex the volume is the product of the shares.
+    """
+    support = distribution.support
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    if support is constraints.real:
+        return torch.zeros(())
+    if support is constraints.simplex:
+        volume, dims = value.log().sum(-1), distribution.event_dim - 1
+    else:
+        transform = biject_to(support)
+        volume = transform.log_abs_det_jacobian(transform.inv(value), value)
+        dims = distribution.event_dim - (value.dim() - volume.dim())
+    return volume.flatten(volume.dim() - dims).sum(-1) if dims else volume
 
 
 def _sum_out(score, dims):

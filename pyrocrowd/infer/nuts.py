@@ -9,7 +9,6 @@ from pyro.infer import MCMC
 from pyro.infer import NUTS as Kernel
 from pyro.infer.mcmc.util import initialize_model
 
-from pyrocrowd.errors import PyrocrowdError
 from pyrocrowd.infer.exact import explain
 from pyrocrowd.infer.run import Learned, Task, evaluate
 from pyrocrowd.infer.settings import NUTS
@@ -20,9 +19,10 @@ JITTER = 0.3  # chains start this far apart, in the unconstrained space, so that
 
 
 def run(settings: NUTS, task: Task) -> Learned:
-    if not task.anatomy.latent:
-        raise PyrocrowdError(f"{task.name} has no continuous site for NUTS to sample.")
     evaluate(task.model)
+    if not task.anatomy.latent:  # nothing to sample: the one state there is
+        notes = {"stopped": "draws", "converged": True, "divergences": 0, "chains": 1}
+        return Learned({}, [float(_potential(task, {})({}))], notes=notes)
     start, transforms = _start(task)
     chains, diaries = [], []
     with progress_bar(f"{task.name} nuts", settings.chains * (settings.warmup + settings.draws)) as advance:
@@ -50,7 +50,7 @@ def run(settings: NUTS, task: Task) -> Learned:
                     raise
                 break
             chains.append({name: value.detach() for name, value in sampler.get_samples().items()})
-            diaries.append(diary.close(sampler))
+            diaries.append(diary.pages)
     draws = {name: torch.stack([chain[name] for chain in chains]) for name in task.anatomy.latent}
     stats = {name: np.array([diary[name] for diary in diaries]) for name in diaries[0]}
     divergences = int(stats["diverging"].sum())
@@ -95,15 +95,11 @@ class _Diary:
 
     def __init__(self, advance, title):
         self.advance, self.title = advance, title
-        self.pages = {"lp": [], "step_size": []}
+        self.pages = {"lp": [], "step_size": [], "diverging": []}
 
     def write(self, kernel, samples, stage, step):
         self.advance(note=f"{self.title}, {stage.lower().split()[0]}")
         if stage.startswith("Sample"):
             self.pages["lp"].append(-float(kernel._potential_energy_last))
             self.pages["step_size"].append(float(kernel.step_size))
-
-    def close(self, sampler) -> dict:
-        diverging = np.zeros(len(self.pages["lp"]), bool)
-        diverging[sampler.diagnostics()["divergences"]["chain 0"]] = True
-        return self.pages | {"diverging": diverging}
+            self.pages["diverging"].append(len(kernel._divergences) > sum(self.pages["diverging"]))

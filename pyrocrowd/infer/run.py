@@ -20,6 +20,7 @@ from pyrocrowd.infer.exact import explain
 from pyrocrowd.infer.settings import EM, ENGINES, MAP, NUTS, SVI, Engine
 from pyrocrowd.progress import progress_bar
 
+
 @dataclass
 class Task:
     """What an engine is given."""
@@ -57,7 +58,7 @@ class Learned:
     notes: dict = field(default_factory=dict)
 
 
-def fit(model, crowd: Crowd, engine: Engine | str | None = None, seed: int = 0, device: str = "auto", **hyper_parameters):
+def fit(model, crowd: Crowd, engine: Engine | str | None = None, seed=0, device="auto", **hyper_parameters):
     """Fit a model to a crowd.
 
     Parameters
@@ -89,6 +90,10 @@ def fit(model, crowd: Crowd, engine: Engine | str | None = None, seed: int = 0, 
     with workspace(crowd.device, engine, seed):
         bound = bind(entry, crowd, hyper_parameters)
         anatomy = examine(bound, crowd, entry.name)
+        if isinstance(engine, EM) and anatomy.redraws_truth:
+            raise PyrocrowdError(
+                f"{entry.name} redraws the truth for every label, and EM needs one truth per item: fit it with MAP."
+            )
         task = Task(bound, crowd, anatomy, entry.bind_m_step(hyper_parameters), seed, entry.name)
         learned = engine.run(task)
         found = recover(bound, crowd, anatomy, learned.draws)
@@ -154,7 +159,7 @@ def workspace(device, engine=None, seed=None):
         with ExitStack() as stack:
             stack.enter_context(pyro.get_param_store().scope())
             stack.enter_context(pyro.validation_enabled(False))
-            if device.type != "cpu":  # a mode that every torch call passes through: not worth it where it changes nothing
+            if device.type != "cpu":  # every torch call passes through this: not worth it where it changes nothing
                 stack.enter_context(device)
             yield
     finally:
@@ -232,7 +237,7 @@ def collect_weights(model) -> dict:
     if isinstance(model, torch.nn.Module):
         return {f"module.{name}": value.detach().cpu().clone() for name, value in model.state_dict().items()}
     store = pyro.get_param_store()
-    own = [name for name in store.keys() if not name.startswith(("AutoNormal.", "AutoDelta."))]
+    own = [name for name in store.keys() if not name.startswith(("AutoNormal.", "_Point."))]
     return {f"param.{name}": store[name].detach().cpu().clone() for name in own}
 
 

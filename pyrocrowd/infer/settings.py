@@ -33,7 +33,8 @@ class Engine:
             if "above" in limits and not value > limits["above"]:
                 problems.append(f"{self.name}: {one.name} must be above {limits['above']}, not {value}.")
             if "choices" in limits and value not in limits["choices"]:
-                problems.append(f"{self.name}: {one.name} must be one of {', '.join(limits['choices'])}, not {value!r}.")
+                choices = ", ".join(limits["choices"])
+                problems.append(f"{self.name}: {one.name} must be one of {choices}, not {value!r}.")
         if problems:
             raise PyrocrowdError(problems)
 
@@ -49,7 +50,7 @@ class EM(Engine):
     name = "em"
     max_iter: int = setting(1000, "most iterations", least=1)
     tol: float | None = setting(
-        None, "stop when the log-posterior rises by less than this (default: 1e-11 for every label)", least=0
+        None, "stop when the log-posterior rises by less than this (default: 1e-12 for every label)", least=0
     )
     restarts: int = setting(1, "number of starts, the first from soft majority vote; the best is kept", least=1)
 

@@ -1,23 +1,27 @@
-"""SVI and MAP: one loop. Discrete sites are summed out by `TraceEnum_ELBO`, continuous ones get a guide, networks learn.
+"""SVI and MAP: one loop. `TraceEnum_ELBO` sums discrete sites out, continuous ones get a guide, networks learn.
 
-The loss is divided by the number of annotations before its gradient is taken, so that clipping and weight decay mean the
-same on a small and on a large crowd; what is recorded is the whole loss.
+The loss is divided by the number of annotations before its gradient is taken, so that clipping and weight decay mean
+the same on a small and on a large crowd; what is recorded is the whole loss.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
+from contextlib import ExitStack
 from itertools import islice
+from operator import attrgetter
 
 import numpy as np
 import pyro
+import pyro.distributions as dist
 import torch
 from pyro import poutine
 from pyro.infer import Trace_ELBO, TraceEnum_ELBO, config_enumerate
 from pyro.infer.autoguide import AutoDelta, AutoNormal
 
 from pyrocrowd.errors import PyrocrowdError
-from pyrocrowd.infer.exact import explain
+from pyrocrowd.infer.exact import explain, log_volume
 from pyrocrowd.infer.run import Learned, Task, evaluate
 from pyrocrowd.infer.settings import MAP, SVI
 from pyrocrowd.infer.start import init_function
@@ -47,7 +51,8 @@ def run(settings: SVI, task: Task) -> Learned:
     else:
         optimizer, scheduler = _optimizer(settings, parameters, steps)
     _train(task.model)
-    with progress_bar(f"{task.name} {settings.name}", steps) as advance:
+    with progress_bar(f"{task.name} {settings.name}", steps) as advance, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Encountered NaN")  # said below, as an error with a remedy
         try:
             for batch in _stream(crowd, size, task.seed, steps):
                 optimizer.zero_grad()
@@ -58,9 +63,8 @@ def run(settings: SVI, task: Task) -> Learned:
                 scheduler.step()
                 losses.append(loss.item())
                 if not math.isfinite(losses[-1]):
-                    raise PyrocrowdError(
-                        f"{task.name}: the loss is {losses[-1]} after {len(losses)} steps; a smaller learning_rate may help."
-                    )
+                    where = f"the loss is {losses[-1]} after {len(losses)} steps"
+                    raise PyrocrowdError(f"{task.name}: {where}; a smaller learning_rate may help.")
                 advance(note=f"loss {losses[-1] / crowd.n_annotations:.4f} per label")
                 watch.look(len(losses))
                 if _has_settled(losses, settings):
@@ -80,9 +84,26 @@ def _guide(settings, task):
         return lambda batch: None
     story = poutine.block(task.model, expose=list(task.anatomy.latent))
     options = dict(init_loc_fn=init_function(task), create_plates=lambda batch: batch.items)
-    guide = AutoDelta(story, **options) if isinstance(settings, MAP) else AutoNormal(story, init_scale=0.05, **options)
+    guide = _Point(story, **options) if isinstance(settings, MAP) else AutoNormal(story, init_scale=0.05, **options)
     guide(task.crowd.batch())  # the prototype: one value for every item and annotator
     return guide
+
+
+class _Point(AutoDelta):
+    """One value for every continuous site: the mode in the unconstrained space, as in EM (see `log_volume`)."""
+
+    def forward(self, batch):
+        if self.prototype_trace is None:
+            self._setup_prototype(batch)
+        plates, values = self._create_plates(batch), {}
+        for name, site in self.prototype_trace.iter_stochastic_nodes():
+            with ExitStack() as stack:
+                for frame in site["cond_indep_stack"]:
+                    stack.enter_context(plates[frame.name])
+                value = attrgetter(name)(self)
+                point = dist.Delta(value, -log_volume(site["fn"], value), event_dim=site["fn"].event_dim)
+                values[name] = pyro.sample(name, point)
+        return values
 
 
 def _loss_function(settings, task):
