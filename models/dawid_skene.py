@@ -40,7 +40,7 @@ import pyro.distributions as dist
 import torch
 
 from pyrocrowd.distributions import Confused
-from pyrocrowd.errors import one_of
+from pyrocrowd.errors import at_least, one_of
 
 NOTHING = 1e-10  # a Dirichlet needs a positive concentration
 
@@ -48,6 +48,8 @@ NOTHING = 1e-10  # a Dirichlet needs a positive concentration
 def dawid_skene(crowd, strength=1.0, smoothing=None, likelihood="joint"):
     """Every annotator has a confusion matrix (Dawid and Skene 1979); fitted by EM, MAP, SVI or NUTS."""
     one_of("likelihood", likelihood, ("joint", "per_annotation"))
+    at_least("strength", strength, 0.01)
+    at_least("smoothing", 0.0 if smoothing is None else smoothing, 0.0)
     prevalence = pyro.sample("prevalence", dist.Dirichlet(imagined_items(crowd.n_classes, smoothing)))
     with crowd.annotators:
         prior = dist.Dirichlet(imagined_labels(crowd.n_classes, strength, smoothing).clamp(min=NOTHING))

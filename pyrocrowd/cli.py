@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import os
 import shlex
 import sys
 import warnings
@@ -16,21 +17,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 from typer.core import TyperGroup
 
-from pyrocrowd.errors import PyrocrowdError, PyrocrowdWarning, counted, listed
+from pyrocrowd.errors import PyrocrowdError, counted, listed
 from pyrocrowd.infer.settings import ENGINES
+from pyrocrowd.screen import add_row, describe, err, out, show_warning
 
 DEMO = "pyrocrowd demo"
-LONGEST_CELL = 120  # of a table on the screen; the files hold every name in full
 INTERRUPTED = 130  # what shells call a command that Ctrl-C ended
-
-# Names and messages are printed as `Text`, never as markup: a class may well be called "[red]" or ":smile:".
-out = Console(soft_wrap=True, highlight=False)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 class Verbs(TyperGroup):
@@ -65,7 +61,9 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line."""
-    warnings.showwarning = _show_warning
+    # Before torch loads: threads that wait by spinning slow a busy machine down many times over.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    warnings.showwarning = show_warning
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # a name that the terminal cannot show must not end the run
     app()
@@ -129,7 +127,7 @@ def fit(
     result = pyrocrowd.fit(entry, crowd, chosen, seed=seed, device=device, **hyper_parameters)
     extra = {"command": shlex.join(["pyrocrowd", *sys.argv[1:]]), "metrics": result.metrics() | _scores(result, splits)}
     store.save(result, to, force, extra)
-    _describe(store.read_record(to), result.annotators())
+    describe(store.read_record(to), result.annotators())
     out.print(Text.assemble("Written to ", (str(to), "bold"), ": labels.csv, annotators.csv, posterior.nc, run.json"))
     if result.notes.get("stopped") == "interrupted":
         err.print("Stopped by Ctrl-C: what was learned until then was written.")
@@ -277,7 +275,7 @@ def show(run: Run, as_json: AsJson = False) -> None:
         print(json.dumps(record, indent=1))
         return
     text = {"annotator": str, "most_frequent_confusion": str}  # a name such as 007 is not a number
-    _describe(record, pd.read_csv(run / "annotators.csv", dtype=text, keep_default_na=False))
+    describe(record, pd.read_csv(run / "annotators.csv", dtype=text, keep_default_na=False))
 
 
 @app.command()
@@ -306,7 +304,7 @@ def models(as_json: AsJson = False) -> None:
     table = Table(*(Column(title, overflow="fold") for title in titles))
     for row in rows:
         hyper = ", ".join(f"{name}={value!r}" for name, value in row["hyper_parameters"].items())
-        _add_row(table, row["name"], row["summary"], row["needs"], ", ".join(row["engines"]), hyper)
+        add_row(table, row["name"], row["summary"], row["needs"], ", ".join(row["engines"]), hyper)
     out.print(table)
 
 
@@ -333,11 +331,11 @@ def check(
         anatomy = examine(bind(entry, crowd, hyper_parameters), crowd, entry.name)
     table = Table("site", "kind", title=f"{entry.name} keeps the contract")
     for name, place in anatomy.enumerated.items():
-        _add_row(table, name, f"discrete, summed out, one for each of the {place}")
+        add_row(table, name, f"discrete, summed out, one for each of the {place}")
     for name in anatomy.latent:
         place = "item" if name in anatomy.local else "annotator" if name in anatomy.in_annotators else None
-        _add_row(table, name, f"continuous, one for {f'each {place}' if place else 'the whole crowd'}")
-    _add_row(table, "label", "observed")
+        add_row(table, name, f"continuous, one for {f'each {place}' if place else 'the whole crowd'}")
+    add_row(table, "label", "observed")
     out.print(table)
     reads = "reads" if anatomy.reads_features else "does not read"
     out.print(f"It {reads} item features; EM is {'there' if entry.m_step else 'not there (no m_step)'}.")
@@ -359,51 +357,9 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Folder for the run.")] 
     store.save(result, to, force=again, extra={"command": DEMO})
     annotators = result.annotators()
     annotators["true_skill"] = metrics.skill(made_up.confusion, result.truth.mean(0))
-    _describe(store.read_record(to), annotators)
+    describe(store.read_record(to), annotators)
     look, own = shlex.join(["pyrocrowd", "show", str(to)]), "pyrocrowd fit dawid_skene labels.csv --out run"
     bold = (str(to), "bold"), (look, "bold"), (own, "bold")
     out.print(
         Text.assemble("The run is in ", bold[0], "; look again with ", bold[1], ", or fit your own table: ", bold[2])
     )
-
-
-# -------------------------------------------------------------------- how it looks
-
-
-def _describe(record, annotators) -> None:
-    figures, notes = record["metrics"], record["notes"]
-    title = f"\n{record['model']['name']} by {record['engine']['name'].upper()}"
-    how = (
-        f"  {notes['stopped']} after {len(record['losses']):,} iterations, "
-        f"{record['wall_time_seconds']:.1f} s, seed {record['seed']}"
-    )
-    out.print(Text.assemble((title, "bold"), how))
-    if notes.get("divergences"):
-        out.print(f"[yellow]{notes['divergences']} divergent draws: do not trust the tails.[/]")
-    table = Table("figure", "value", box=None, show_header=False, pad_edge=False)
-    for name, value in figures.items():
-        _add_row(table, name.replace("_", " "), f"{value:,.4f}")
-    out.print(table)
-    ranked = annotators.sort_values("skill", ascending=False)
-    shown = ranked if len(ranked) <= 14 else ranked.iloc[[*range(7), *range(len(ranked) - 7, len(ranked))]]
-    known = "true_skill" in ranked
-    titles = ["annotator", "labels", "skill", "90% interval", *(["true skill"] if known else []), "most often confuses"]
-    table = Table(*titles)
-    for row in shown.itertuples():
-        skill = f"{row.skill:.2f}", f"{row.skill_low:.2f} to {row.skill_high:.2f}"
-        extra = [f"{row.true_skill:.2f}"] if known else []
-        confuses = f"{row.most_frequent_confusion} ({row.confusion_rate:.0%})" if row.most_frequent_confusion else ""
-        _add_row(table, row.annotator, row.n_labels, *skill, *extra, confuses)
-    out.print(table)
-    if len(shown) < len(ranked):
-        out.print(f"The 7 best and the 7 worst of {len(ranked)} annotators; all of them are in annotators.csv.")
-
-
-def _add_row(table, *cells) -> None:
-    shown = (text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 1]}…" for text in map(str, cells))
-    table.add_row(*map(Text, shown))
-
-
-def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    if issubclass(category, PyrocrowdWarning):
-        err.print(Text.assemble(("warning: ", "yellow"), str(message)))

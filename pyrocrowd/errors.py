@@ -50,3 +50,9 @@ def one_of(name: str, value: object, choices: Iterable[object]) -> None:
     if value not in choices:
         hint = did_you_mean(value, choices)
         raise PyrocrowdError(f"{name} must be one of {listed(choices, 12)}, not {value!r}.{hint}")
+
+
+def at_least(name: str, value: object, least: float) -> None:
+    """Refuse what is no number, or is below the least that makes sense, in one sentence."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
+        raise PyrocrowdError(f"{name} must be a number of at least {least:g}, not {value!r}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -12,7 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 def progress_bar(title: str, total: int):
     """Gives a function `advance(steps=1, note="")` that moves the bar; the note stands at its end."""
     console = Console(stderr=True)
-    watched = console.is_terminal or console.is_jupyter
+    # In a notebook rich draws with ipywidgets, and warns at every bar where they are not installed.
+    watched = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}")
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not watched) as bar:
         work = bar.add_task(title, total=total, note="")

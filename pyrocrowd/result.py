@@ -259,14 +259,18 @@ class Fit:
 
 
 def label_table(item_names, class_names, probabilities) -> pd.DataFrame:
-    """Columns item, label, confidence, then one per class."""
-    table = pd.DataFrame({"item": item_names})
-    table["label"] = class_names[probabilities.argmax(-1)]
-    table["confidence"] = probabilities.max(-1)
+    """Columns item, label, confidence, then one per class; a class that is called like one of these is marked."""
+    columns = {
+        "item": item_names,
+        "label": class_names[probabilities.argmax(-1)],
+        "confidence": probabilities.max(-1),
+    }
     for place, name in enumerate(class_names):
-        column = str(name) if str(name) not in table.columns else f"class {name}"
-        table[column] = probabilities[:, place]
-    return table
+        column = str(name)
+        while column in columns:
+            column = f"class {column}"
+        columns[column] = probabilities[:, place]
+    return pd.DataFrame(columns)
 
 
 def _numpy(value) -> np.ndarray:

@@ -99,8 +99,8 @@ def _write(fit: Fit, place: Path, extra: dict) -> None:
     fit.to_arviz().to_netcdf(str(place / "posterior.nc"), engine="h5netcdf")
     save_file({name: value.contiguous() for name, value in fit.weights.items()}, place / "weights.safetensors")
     model = {"name": fit.model.name, "reference": fit.model.reference, "file": None}
-    if not fit.model.reference or fit.model.reference.endswith(".py"):  # another machine has no such file
-        source = zoo.source_of(fit.model)
+    if not fit.model.reference:  # nothing that another machine could import: the source goes along
+        source = fit.model.source() if isinstance(fit.model, _SavedModel) else zoo.source_of(fit.model)
         if source is not None:
             model["file"] = "model.py"
             (place / "model.py").write_text(source, encoding="utf-8")
@@ -210,6 +210,9 @@ class _SavedModel:
 
     def __init__(self, folder, entry):
         self.folder, self.name, self.reference, self.file = folder, entry["name"], entry["reference"], entry["file"]
+
+    def source(self) -> str | None:
+        return (self.folder / self.file).read_text(encoding="utf-8") if self.file else None
 
     def look_up(self) -> zoo.Model:
         if self.file:

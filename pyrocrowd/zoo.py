@@ -12,6 +12,7 @@ import inspect
 import pkgutil
 import sys
 import textwrap
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,9 +22,10 @@ from pathlib import Path
 from pyrocrowd.errors import PyrocrowdError, did_you_mean, listed
 
 ENTRY_POINTS = "pyrocrowd.models"
+TAKEN = ("model", "crowd", "engine", "seed", "device")
 
 
-@dataclass
+@dataclass(repr=False)
 class Model:
     """A model and what is known about it before it runs.
 
@@ -56,6 +58,9 @@ class Model:
             for parameter in names[1:]
             if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         }
+        taken = [name for name in self.hyper_parameters if name in TAKEN]
+        if taken:
+            raise PyrocrowdError(f"{self.name}: `{taken[0]}` is an argument of fit itself; name the keyword otherwise.")
 
     @property
     def summary(self) -> str:
@@ -67,6 +72,10 @@ class Model:
         """The whole docstring: of the file where it is one paper, else of the model."""
         module = inspect.getmodule(self.target)
         return (module.__doc__ if module and module.__doc__ else inspect.getdoc(self.target)) or ""
+
+    def __repr__(self) -> str:
+        keywords = ", ".join(f"{name}={default!r}" for name, default in self.hyper_parameters.items())
+        return f"{self.name}({keywords}): {self.summary}"
 
     @property
     def has_networks(self) -> bool:
@@ -118,10 +127,12 @@ def find(model) -> Model:
     for point in entry_points(group=ENTRY_POINTS):
         if point.name == name:
             return _from_object(point.load(), name, name)
-    place, _, attribute = name.partition(":")
+    if name.endswith(".py"):
+        return _from_file(Path(name), "")
+    place, _, attribute = name.rpartition(":")
     if place.endswith(".py"):
         return _from_file(Path(place), attribute)
-    if attribute:
+    if place:
         return _from_object(_attribute(_import(place, name), attribute, place), attribute, name)
     hint = did_you_mean(name, names())
     raise PyrocrowdError(f"There is no model {name!r} (there are {listed(names(), 30)}).{hint}")
@@ -138,7 +149,7 @@ def builtin_names() -> list[str]:
     return sorted(entry.name for entry in pkgutil.iter_modules(package.__path__) if not entry.name.startswith("_"))
 
 
-def _from_module(module, name, reference) -> Model:
+def _from_module(module, name, reference, file=None) -> Model:
     """One paper = one file: the attribute with the file's name is the model (or its class, in CamelCase)."""
     wanted = {name, "".join(word.title() for word in name.split("_"))}
     found = [getattr(module, candidate) for candidate in wanted if hasattr(module, candidate)]
@@ -148,7 +159,7 @@ def _from_module(module, name, reference) -> Model:
             stories = listed(attribute.__name__ for attribute in here) or "none"
             raise PyrocrowdError(
                 f"{name} should hold one model, a function or class whose first argument is `crowd`; it has {stories}: "
-                f"say which with {reference}:NAME."
+                f"say which with {file or reference}:NAME."
             )
         found = here
     return Model(found[0].__name__, reference, found[0], _m_step_of(found[0], module))
@@ -165,7 +176,7 @@ def _from_object(model, name=None, reference="") -> Model:
 def _from_file(path: Path, attribute: str) -> Model:
     if not path.exists():
         raise PyrocrowdError(f"The model file {path} does not exist.")
-    module_name = f"pyrocrowd_user_{path.stem}"
+    module_name = f"pyrocrowd_user_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):x}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # so that inspect finds the source and dataclasses find their module
@@ -178,7 +189,7 @@ def _from_file(path: Path, attribute: str) -> Model:
     if attribute:
         target = _attribute(module, attribute, path)
         return Model(attribute, "", target, _m_step_of(target, module))
-    return _from_module(module, path.stem, str(path))
+    return _from_module(module, path.stem, "", file=path)
 
 
 def _import(place, name):

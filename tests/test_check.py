@@ -193,3 +193,41 @@ def test_other_packages_add_models_through_entry_points(monkeypatch):
     monkeypatch.setattr(zoo, "entry_points", lambda group: [point] if group == "pyrocrowd.models" else [])
     assert "their_model" in zoo.names()
     assert zoo.find("their_model").hyper_parameters == {"vote": "soft"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"strength": -1}, "strength must be a number of at least 0.01, not -1."),
+        ({"strength": "abc"}, "strength must be a number of at least 0.01, not 'abc'."),
+        ({"strength": None}, "strength must be a number of at least 0.01, not None."),
+        ({"smoothing": -1}, "smoothing must be a number of at least 0, not -1."),
+        (
+            {"likelihood": "joined"},
+            "likelihood must be one of joint, per_annotation, not 'joined'. Did you mean 'joint'?",
+        ),
+    ],
+)
+def test_impossible_hyper_parameters_are_refused_in_one_sentence(options, sentence, tiny):
+    with pytest.raises(PyrocrowdError) as caught:
+        fit("dawid_skene", tiny, **options)
+    assert caught.value.problems == [sentence]
+
+
+def test_a_keyword_that_fit_takes_itself_is_refused(tiny):
+    def story(crowd, seed=3):
+        no_truth(crowd)
+
+    with pytest.raises(PyrocrowdError, match="`seed` is an argument of fit itself"):
+        fit(story, tiny)
+
+
+def test_two_files_of_the_same_name_stay_two_models(tmp_path):
+    texts = []
+    for place, default in (("a: one", 1.0), ("b", 2.0)):
+        path = tmp_path / place / "model.py"
+        path.parent.mkdir()
+        path.write_text(f"def story(crowd, value={default}):\n    pass\n")
+        texts.append(zoo.find(f"{path}:story"))
+    assert [model.hyper_parameters["value"] for model in texts] == [1.0, 2.0]
+    assert ["value=1.0" in zoo.source_of(texts[0]), "value=2.0" in zoo.source_of(texts[1])] == [True, True]

@@ -162,7 +162,7 @@ def test_the_record_holds_everything_that_made_the_run(run, data):
     both = gold.merge(labels, on="item", suffixes=("_true", "_found"))
     share = (both["label_true"] == both["label_found"]).mean()
     assert record["metrics"]["accuracy"] == pytest.approx(share)
-    assert 0 < record["wall_time_seconds"] < 100 and record["command"].startswith("pyrocrowd ")
+    assert 0 < record["wall_time_seconds"] < 100 and record["command"].startswith("pyrocrowd")
 
 
 def test_the_fingerprint_changes_with_a_label_and_not_with_the_order_of_rows():
@@ -269,6 +269,13 @@ def test_odd_names_are_printed_and_written_as_they_are(run, data, tmp_path):
     labels = pd.read_csv("run/labels.csv")
     assert labels.columns.tolist() == ["item", "label", "confidence", ":smile:", "class item", "class label"]
     assert labels["item"].tolist() == ["[red]x[/]", "long" * 100, "é漢字"]
+
+
+def test_show_keeps_the_leading_zeros_of_annotators(run, data, tmp_path):
+    (tmp_path / "zeros.csv").write_text("item,annotator,label\n1,007,x\n1,08,y\n2,007,x\n")
+    run("fit", "majority_vote", "zeros.csv", "--out", "run")
+    shown = run("show", "run")
+    assert "│ 007 " in shown and "│ 08 " in shown
 
 
 def test_names_that_the_terminal_cannot_show_do_not_end_the_run(tmp_path):

@@ -182,6 +182,8 @@ def test_an_interrupt_keeps_what_was_learned(crowd, monkeypatch):
         (lambda: SVI(learning_rate=0.0), "learning_rate must be above 0"),
         (lambda: MAP(select="bets"), "select must be one of last, best, held_out"),
         (lambda: NUTS(chains=0), "chains must be at least 1"),
+        (lambda: NUTS(target_accept=2.0), "target_accept must be below 1"),
+        (lambda: EM(tol=float("nan")), "tol must be a number"),
     ],
 )
 def test_settings_out_of_range_are_refused(make, sentence):

@@ -200,3 +200,24 @@ def test_nothing_is_overwritten_unless_forced_and_strange_folders_never(fit, tmp
         fit.save(other, force=True)
     assert (other / "holiday.txt").read_text() == "keep me"
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["photos", "run"]
+
+
+def test_classes_named_like_a_column_keep_a_column_of_their_own():
+    labels = pyrocrowd.Crowd.from_frame(
+        {"item": [1, 1, 2], "annotator": ["a", "b", "a"], "label": ["label", "class label", "label"]}
+    )
+    table = pyrocrowd.fit("majority_vote", labels).labels()
+    assert list(table.columns) == ["item", "label", "confidence", "class label", "class class label"]
+    assert np.allclose(table.iloc[:, 3:].to_numpy().sum(1), 1) and table.columns.is_unique
+
+
+def test_a_model_from_a_file_can_be_loaded_and_saved_again(made_up, tmp_path):
+    source = tmp_path / "mine.py"
+    source.write_text("from pyrocrowd.models.dawid_skene import dawid_skene as base, m_step\n\n\n")
+    source.write_text(
+        source.read_text() + "def mine(crowd, strength=2.0, smoothing=None):\n    base(crowd, strength)\n"
+    )
+    first = pyrocrowd.fit(str(source), made_up.crowd, pyrocrowd.EM(max_iter=3)).save(tmp_path / "first")
+    source.unlink()
+    second = pyrocrowd.load(first).save(tmp_path / "second")
+    assert (second / "model.py").read_text() == (first / "model.py").read_text()

@@ -26,7 +26,7 @@ class FeatureSource:
             rows = torch.as_tensor(np.array(self.features[index.cpu().numpy()]))
         else:
             rows = torch.stack([_first(self.features[int(place)]) for place in index])
-        floats = rows.to(device, torch.get_default_dtype())
+        floats = rows.to(torch.get_default_dtype()).to(device)
         return floats / 255 if rows.dtype == torch.uint8 else floats
 
     def subset(self, index):

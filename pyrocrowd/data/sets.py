@@ -34,7 +34,7 @@ def folder_of(name: str) -> Path:
     raise FileNotFoundError(f"There is no data set {name}: set {VARIABLE} to the folder that holds it.")
 
 
-def digits(items=600, labels_per_item=3, seed=0) -> Simulated:
+def digits(items=1500, labels_per_item=3, seed=0) -> Simulated:
     """Handwritten digits (from scikit-learn) labelled by twelve made-up annotators of very different worth.
 
     Four careful ones, three hasty ones, two who take 4 for 9 and 1 for 7, two who guess, and one who reads 3 and 8 the

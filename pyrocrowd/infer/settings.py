@@ -6,6 +6,7 @@ continuous site), `NUTS` (the reference for small data). All of them return the 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -28,6 +29,10 @@ class Engine:
             value, limits = getattr(self, one.name), one.metadata
             if value is None:
                 continue
+            if isinstance(value, float) and math.isnan(value):
+                problems.append(f"{self.name}: {one.name} must be a number, not NaN.")
+            if "below" in limits and value >= limits["below"]:
+                problems.append(f"{self.name}: {one.name} must be below {limits['below']}, not {value}.")
             if "least" in limits and value < limits["least"]:
                 problems.append(f"{self.name}: {one.name} must be at least {limits['least']}, not {value}.")
             if "above" in limits and not value > limits["above"]:
@@ -76,7 +81,7 @@ class SVI(Engine):
     learning_rate: float = setting(0.02, "step size at the start", above=0)
     schedule: str = setting("cosine", "how the step size falls", choices=SCHEDULES)
     optimizer: str = setting("adam", "which optimiser", choices=OPTIMIZERS)
-    momentum: float = setting(0.9, "momentum of sgd", least=0)
+    momentum: float = setting(0.9, "momentum of sgd", least=0, below=1)
     weight_decay: float = setting(0.0, "weight decay of the networks", least=0)
     clip: float = setting(10.0, "largest gradient norm, of the loss per annotation", above=0)
     patience: int = setting(5, "stop after this many rounds of 50 steps without progress (0: never)", least=0)
@@ -84,7 +89,7 @@ class SVI(Engine):
     select: str = setting(
         "last", "which state is kept: last, best on the validation set, or best on held_out labels", choices=SELECTIONS
     )
-    held_out: float = setting(0.1, "share of labels held out when they select", above=0)
+    held_out: float = setting(0.1, "share of labels held out when they select", above=0, below=1)
     validation: Any = field(default=None, repr=False, metadata={"hidden": True, "doc": "crowd with features and truth"})
     draws: int = setting(400, "posterior draws taken from the guide at the end (fewer on a large crowd)", least=1)
     particles: int = setting(1, "Monte Carlo samples per step", least=1)
@@ -114,7 +119,7 @@ class NUTS(Engine):
     warmup: int = setting(500, "draws per chain that adapt the sampler and are thrown away", least=1)
     chains: int = setting(2, "chains, run one after another", least=1)
     max_tree_depth: int = setting(8, "longest path, as a power of two", least=1)
-    target_accept: float = setting(0.8, "acceptance rate that the step size aims at", above=0)
+    target_accept: float = setting(0.8, "acceptance rate that the step size aims at", above=0, below=1)
 
     def run(self, task):
         from pyrocrowd.infer.nuts import run
