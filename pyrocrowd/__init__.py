@@ -23,6 +23,7 @@ _HOMES = {
     "PyrocrowdWarning": "pyrocrowd.errors",
     "metrics": "pyrocrowd",
     "zoo": "pyrocrowd",
+    "check": "pyrocrowd",
 }
 
 __all__ = ["__version__", *_HOMES]

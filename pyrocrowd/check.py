@@ -81,6 +81,7 @@ def _dry_run(model, batch, name):
                 [PLATE_NESTING] + [-frame.dim for _, site in sample_sites(plain) for frame in _vectorised(site)]
             )
             trace = enumerated_trace(model, batch, {}, nesting)
+            trace.compute_log_prob()
     except PyrocrowdError as error:  # Pyro raises it anew with the trace's shapes behind it: the first one says it all
         raise (error.__cause__ if isinstance(error.__cause__, PyrocrowdError) else error) from None
     except Exception as error:  # whatever a model raises is the author's to mend: say where and what, in one sentence

@@ -65,7 +65,7 @@ def test_pyros_elbo_is_the_same_number(setting):
 def test_pointwise_is_the_evidence_with_and_without_the_label(setting):
     crowd, anatomy, values = setting
     batch = crowd.batch()
-    found = explain(noise_sources, batch, values, anatomy)
+    found = explain(noise_sources, batch, values, anatomy, pointwise=True)
     for row in range(crowd.n_annotations):
         rest = crowd.keep(np.arange(crowd.n_annotations) != row)
         without = explain(noise_sources, rest.batch(), values, anatomy).evidence.sum()

@@ -121,10 +121,8 @@ def test_the_exact_pass_agrees_with_pyros_own_enumeration(name, options, tiny):
     assert -loss == pytest.approx(float(ours), abs=1e-8)
 
 
-@named(CASES)
+@named([case for case in CASES if case[0] != "majority_vote"])  # which counts labels and cannot draw them
 def test_labels_drawn_from_the_model_are_in_range(name, options, tiny):
-    if name == "majority_vote":
-        pytest.skip("majority vote counts labels; it does not draw them")
     bound, _ = prepared(name, options, tiny)
     drawn = poutine.trace(bound).get_trace(tiny.batch().hide_labels()).nodes["label"]["value"]
     assert drawn.shape == tiny.batch().mask.shape

@@ -15,9 +15,11 @@ and the chance of a label given all other labels of its item is `evidence` with 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from pyro import poutine
+from pyro.distributions.util import scale_and_mask
 from pyro.infer import config_enumerate
 from pyro.poutine.util import site_is_subsample
 from torch.distributions import biject_to, constraints
@@ -37,7 +39,7 @@ class Explained:
         Log-likelihood of the labels of each item.
     pointwise : torch.Tensor, shape (slot, items)
         Log-probability of each label given the other labels of its item (given nothing else in a model that redraws
-        the truth for every annotation); zero where padded.
+        the truth for every annotation); zero where padded, and where nobody asked for it.
     marginals : dict of torch.Tensor
         Posterior of every other enumerated site: (slot, items, values) or (items, values).
     log_prior : torch.Tensor, scalar
@@ -60,7 +62,7 @@ class Explained:
     deterministic: dict
 
 
-def explain(model, batch, values, anatomy) -> Explained:
+def explain(model, batch, values, anatomy, pointwise=False) -> Explained:
     """Sum every discrete site out of a batch.
 
     Parameters
@@ -71,10 +73,12 @@ def explain(model, batch, values, anatomy) -> Explained:
     values : dict of torch.Tensor
         A value for every continuous site; those inside `items` cover all items of the crowd.
     anatomy : pyrocrowd.check.Anatomy
+    pointwise : bool
+        Whether to work out the log-probability of every single label, which doubles the cost.
     """
     trace = enumerated_trace(model, batch, rows_of_batch(values, batch, anatomy), anatomy.nesting)
     log_prior = local_log_prior = volume = torch.zeros(())
-    item_score = annotation_score = torch.zeros(1, 1)
+    item_scores, annotation_scores = [torch.zeros(1, 1)], []
     redrawn = None  # log P(truth) of a model that redraws the truth for every annotation
     item_dims, annotation_dims, deterministic = {}, {}, {}
     for name, site in sample_sites(trace):
@@ -83,33 +87,39 @@ def explain(model, batch, values, anatomy) -> Explained:
             volume = volume + log_volume(site["fn"], site["value"]).sum()
         if site["infer"].get("_deterministic"):
             deterministic[name] = site["value"]
-        elif "items" not in plates:
-            log_prior = log_prior + site["log_prob_sum"]
+            continue
+        score = site["fn"].log_prob(site["value"])
+        if "items" not in plates:
+            log_prior = log_prior + scale_and_mask(score, site["scale"], site["mask"]).sum()
         elif name in values:
-            local_log_prior = local_log_prior + site["unscaled_log_prob"].sum()
+            local_log_prior = local_log_prior + score.sum()
         else:
-            score, dim = site["unscaled_log_prob"], site["infer"].get("_enumerate_dim")
+            dim = site["infer"].get("_enumerate_dim")
             if dim is not None:
                 (annotation_dims if "annotations" in plates and name != "truth" else item_dims)[name] = dim
             elif isinstance(site["mask"], torch.Tensor):
                 score = torch.where(site["mask"], score, 0.0)
             if "annotations" not in plates:
-                item_score = item_score + score
+                item_scores.append(score)
             elif name == "truth":
                 redrawn = score[..., :1, :]  # the same for every slot: the classifier does not see who labels
             else:
-                annotation_score = annotation_score + score
+                annotation_scores.append(score)
 
+    item_score, annotation_score = reduce(torch.add, item_scores), reduce(torch.add, annotation_scores)
     per = _sum_out(annotation_score, annotation_dims)
     prior = item_score if redrawn is None else item_score + redrawn
     score = prior + per.sum(ANNOTATION_DIM, keepdim=True)
     evidence = _sum_out(score, item_dims)
     posterior = (score - evidence).exp()
-    alone = _sum_out(prior + per, item_dims)
-    with_others = evidence - _sum_out(score - per, item_dims)
-    pointwise = _plates(with_others if redrawn is None else alone)
-    pointwise = torch.where(batch.mask, pointwise, 0.0)
-    likelihood = _plates(evidence)[0] if redrawn is None else pointwise.sum(0)
+    if redrawn is not None:
+        label_by_label = _plates(_sum_out(prior + per, item_dims))
+    elif pointwise:
+        label_by_label = _plates(evidence - _sum_out(score - per, item_dims))
+    else:
+        label_by_label = batch.mask.new_zeros(batch.mask.shape, dtype=score.dtype)
+    label_by_label = torch.where(batch.mask, label_by_label, 0.0)
+    likelihood = _plates(evidence)[0] if redrawn is None else label_by_label.sum(0)
 
     marginals = {name: _marginal(posterior, dim, item_dims)[0] for name, dim in item_dims.items()}
     if annotation_dims:
@@ -118,7 +128,7 @@ def explain(model, batch, values, anatomy) -> Explained:
             marginals[name] = _marginal(inner, dim, item_dims | annotation_dims)
     truth = marginals.pop("truth", None)
     truth = deterministic.get("truth_probs") if truth is None else truth
-    return Explained(truth, likelihood, pointwise, marginals, log_prior, local_log_prior, volume, deterministic)
+    return Explained(truth, likelihood, label_by_label, marginals, log_prior, local_log_prior, volume, deterministic)
 
 
 def enumerated_trace(model, batch, values, nesting):
@@ -126,9 +136,7 @@ def enumerated_trace(model, batch, values, nesting):
     story = config_enumerate(model)
     story = poutine.condition(story, data=values) if values else story
     with poutine.enum(first_available_dim=-1 - nesting):
-        trace = poutine.trace(story).get_trace(batch)
-    trace.compute_log_prob()
-    return trace
+        return poutine.trace(story).get_trace(batch)
 
 
 def sample_sites(trace):

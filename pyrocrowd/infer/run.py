@@ -196,7 +196,7 @@ def recover(model, crowd, anatomy, draws) -> dict:
             values = {name: value[chain, draw] for name, value in draws.items()}
             total = 0.0
             for batch in crowd.batches():
-                found = explain(model, batch, values, anatomy)
+                found = explain(model, batch, values, anatomy, pointwise=True)
                 truth[batch.index] += found.truth / (chains * count)
                 rows = batch.row[batch.mask]
                 pointwise[chain, draw, rows.cpu()] = found.pointwise[batch.mask].cpu()
