@@ -13,7 +13,7 @@ from scipy.stats import beta
 from pyrocrowd import metrics, zoo
 from pyrocrowd.data import Crowd
 from pyrocrowd.errors import PyrocrowdError
-from pyrocrowd.infer.exact import explain
+from pyrocrowd.infer.exact import explain_crowd
 from pyrocrowd.infer.run import Learned, bind, evaluate, restore_weights, workspace
 from pyrocrowd.progress import progress_bar
 
@@ -229,9 +229,8 @@ class Fit:
                 chain, draw = divmod(place, count)
                 like = dict(device=new.device, dtype=torch.get_default_dtype())
                 values = {name: torch.as_tensor(self.draws[name][chain, draw], **like) for name in self.anatomy.latent}
-                for batch in new.batches(ITEMS_AT_ONCE):
-                    found = explain(model, batch, values, self.anatomy)
-                    total[batch.index.cpu().numpy()] += _numpy(found.truth)
+                found = explain_crowd(model, new, values, self.anatomy, batch_size=ITEMS_AT_ONCE)
+                total += _numpy(found.posterior["truth"])
                 advance()
         return total / len(chosen)
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from pyrocrowd.errors import PyrocrowdError
-from pyrocrowd.infer.exact import explain
+from pyrocrowd.infer.exact import explain_crowd
 from pyrocrowd.infer.run import Learned, Task, evaluate
 from pyrocrowd.infer.settings import EM
 from pyrocrowd.progress import progress_bar
@@ -36,35 +36,19 @@ def _climb(settings, task, posterior, advance):
     tolerance = TOLERANCE_PER_LABEL * task.crowd.n_annotations if settings.tol is None else settings.tol
     try:
         while len(losses) < settings.max_iter:
-            posterior, log_posterior = e_step(task, values)
-            losses.append(-log_posterior)
+            found = explain_crowd(task.model, task.crowd, values, task.anatomy)
+            losses.append(-found.log_posterior)
             advance(note=f"loss {losses[-1]:.3f}")
             if len(losses) > 1 and losses[-2] - losses[-1] < tolerance:
                 stopped = "converged"
                 break
             if len(losses) < settings.max_iter:  # the last values kept are those that the last loss belongs to
-                values = _m_step(task, posterior)
+                values = _m_step(task, found.posterior)
     except KeyboardInterrupt:
         if not losses:
             raise
         stopped = "interrupted"
     return values, losses, stopped
-
-
-def e_step(task: Task, values) -> tuple[dict, float]:
-    """Posterior of every enumerated site over the whole crowd, and the log-posterior of the values."""
-    crowd, posterior, total = task.crowd, {}, 0.0
-    for batch in crowd.batches():
-        found = explain(task.model, batch, values, task.anatomy)
-        for name, probability in {"truth": found.truth, **found.marginals}.items():
-            of_annotations = name != "truth" and task.anatomy.enumerated[name] == "annotations"
-            size = crowd.n_annotations if of_annotations else crowd.n_items
-            whole = posterior.setdefault(name, torch.zeros(size, probability.shape[-1], device=crowd.device))
-            whole[batch.row[batch.mask] if of_annotations else batch.index] = (
-                probability[batch.mask] if of_annotations else probability
-            )
-        total += float(found.evidence.sum() + found.local_log_prior)
-    return posterior, total + float(found.log_prior + found.log_volume)
 
 
 def _m_step(task, posterior):

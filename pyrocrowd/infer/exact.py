@@ -131,6 +131,48 @@ def explain(model, batch, values, anatomy, pointwise=False) -> Explained:
     return Explained(truth, likelihood, label_by_label, marginals, log_prior, local_log_prior, volume, deterministic)
 
 
+@dataclass
+class ExplainedCrowd:
+    """The same for all items, batch by batch.
+
+    Attributes
+    ----------
+    posterior : dict of torch.Tensor
+        Of `truth` and of every other enumerated site, (items or annotations, values), in the order of the crowd.
+    log_likelihood, log_posterior : float
+        Of the labels alone, and with the prior of the values in the unconstrained space.
+    pointwise : torch.Tensor, shape (annotations,)
+        Zero unless asked for.
+    deterministic : dict of torch.Tensor
+        Of the last batch: the same in all of them for what is recorded outside `items`.
+    """
+
+    posterior: dict
+    log_likelihood: float
+    log_posterior: float
+    pointwise: torch.Tensor
+    deterministic: dict
+
+
+def explain_crowd(model, crowd, values, anatomy, pointwise=False, batch_size=None) -> ExplainedCrowd:
+    """`explain` for a whole crowd, with the answers back in the crowd's own order."""
+    posterior, log_likelihood, local_log_prior = {}, 0.0, 0.0
+    by_label = torch.zeros(crowd.n_annotations, device=crowd.device)
+    for batch in crowd.batches(batch_size):
+        found = explain(model, batch, values, anatomy, pointwise)
+        rows = batch.row[batch.mask]
+        by_label[rows] = found.pointwise[batch.mask]
+        for name, probability in {"truth": found.truth, **found.marginals}.items():
+            of_labels = name != "truth" and anatomy.enumerated[name] == "annotations"
+            size = crowd.n_annotations if of_labels else crowd.n_items
+            whole = posterior.setdefault(name, torch.zeros(size, probability.shape[-1], device=crowd.device))
+            whole[rows if of_labels else batch.index] = probability[batch.mask] if of_labels else probability
+        log_likelihood += float(found.evidence.sum())
+        local_log_prior += float(found.local_log_prior)
+    log_posterior = log_likelihood + local_log_prior + float(found.log_prior + found.log_volume)
+    return ExplainedCrowd(posterior, log_likelihood, log_posterior, by_label, found.deterministic)
+
+
 def enumerated_trace(model, batch, values, nesting):
     """The trace of a model with its discrete sites enumerated and its continuous ones set to `values`."""
     story = config_enumerate(model)

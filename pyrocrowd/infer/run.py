@@ -16,7 +16,7 @@ from pyrocrowd import zoo
 from pyrocrowd.check import Anatomy, examine
 from pyrocrowd.data import Crowd
 from pyrocrowd.errors import PyrocrowdError, did_you_mean
-from pyrocrowd.infer.exact import explain
+from pyrocrowd.infer.exact import explain_crowd
 from pyrocrowd.infer.settings import EM, ENGINES, MAP, NUTS, SVI, Engine
 from pyrocrowd.progress import progress_bar
 
@@ -187,34 +187,24 @@ def recover(model, crowd, anatomy, draws) -> dict:
     chains, count = draw_shape(draws)
     pointwise = np.empty((chains, count, crowd.n_annotations), np.float32)
     log_likelihood = np.empty((chains, count))
-    truth = torch.zeros(crowd.n_items, crowd.n_classes, device=crowd.device)
-    marginals: dict = {}
-    recorded: dict = {}
+    means, recorded = {}, {}
     evaluate(model)
     with progress_bar("posterior", chains * count) as advance:
         for chain, draw in np.ndindex(chains, count):
             values = {name: value[chain, draw] for name, value in draws.items()}
-            total = 0.0
-            for batch in crowd.batches():
-                found = explain(model, batch, values, anatomy, pointwise=True)
-                truth[batch.index] += found.truth / (chains * count)
-                rows = batch.row[batch.mask]
-                pointwise[chain, draw, rows.cpu()] = found.pointwise[batch.mask].cpu()
-                total += float(found.evidence.sum())
-                for name, probability in found.marginals.items():
-                    of_annotations = anatomy.enumerated[name] == "annotations"
-                    size = crowd.n_annotations if of_annotations else crowd.n_items
-                    sums = marginals.setdefault(name, torch.zeros(size, probability.shape[-1], device=crowd.device))
-                    place = rows if of_annotations else batch.index
-                    sums[place] += (probability[batch.mask] if of_annotations else probability) / (chains * count)
-            log_likelihood[chain, draw] = total
+            found = explain_crowd(model, crowd, values, anatomy, pointwise=True)
+            for name, probability in found.posterior.items():
+                means[name] = means.get(name, 0.0) + probability / (chains * count)
+            pointwise[chain, draw] = found.pointwise.cpu()
+            log_likelihood[chain, draw] = found.log_likelihood
             for name in anatomy.recorded:
                 value = found.deterministic[name].cpu().numpy()
                 recorded.setdefault(name, np.empty((chains, count, *value.shape), value.dtype))[chain, draw] = value
             advance()
+    means = {name: probability.cpu().numpy() for name, probability in means.items()}
     return dict(
-        truth=truth.cpu().numpy(),
-        marginals={name: probability.cpu().numpy() for name, probability in marginals.items()},
+        truth=means.pop("truth"),
+        marginals=means,
         pointwise=pointwise,
         log_likelihood=log_likelihood,
         recorded=recorded,

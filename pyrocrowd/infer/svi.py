@@ -20,8 +20,9 @@ from pyro import poutine
 from pyro.infer import Trace_ELBO, TraceEnum_ELBO, config_enumerate
 from pyro.infer.autoguide import AutoDelta, AutoNormal
 
+from pyrocrowd import metrics
 from pyrocrowd.errors import PyrocrowdError
-from pyrocrowd.infer.exact import explain, log_volume
+from pyrocrowd.infer.exact import explain_crowd, log_volume
 from pyrocrowd.infer.run import Learned, Task, evaluate
 from pyrocrowd.infer.settings import MAP, SVI
 from pyrocrowd.infer.start import init_function
@@ -233,15 +234,10 @@ class _Watch:
 
     @torch.no_grad()
     def _log_likelihood(self, crowd):
-        found = (explain(self.task.model, batch, self._point(), self.task.anatomy) for batch in crowd.batches())
-        return float(sum(one.evidence.sum() for one in found))
+        return explain_crowd(self.task.model, crowd, self._point(), self.task.anatomy).log_likelihood
 
     @torch.no_grad()
     def _validation_accuracy(self):
-        unlabelled = self.task.crowd.new_items(self.validation.features)
-        right = 0
-        truth = torch.as_tensor(self.validation.truth, device=unlabelled.device)
-        for batch in unlabelled.batches(DEFAULT_BATCH):
-            found = explain(self.task.model, batch, self._point(), self.task.anatomy)
-            right += int((found.truth.argmax(-1) == truth[batch.index]).sum())
-        return right / int((truth >= 0).sum())
+        new = self.task.crowd.new_items(self.validation.features)
+        found = explain_crowd(self.task.model, new, self._point(), self.task.anatomy, batch_size=DEFAULT_BATCH)
+        return metrics.accuracy(self.validation.truth, found.posterior["truth"].cpu().numpy())
