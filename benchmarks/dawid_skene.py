@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive python benchmarks/dawid_skene.py
 
-Prints Markdown. Accuracy is that of the inferred labels against the known truth, ties to the first class; nothing is
-selected on it. Speed is a ratio to the same sums written by hand, measured in the same run.
+Prints Markdown. Accuracy is that of the inferred labels against the known truth, ties to the first class; no run
+selects anything on it. Speed is a ratio to the same sums written by hand, measured in the same run.
 """
 
 import time

@@ -1,7 +1,9 @@
 """What holds for every model in `models/`: a new file is tested by existing."""
 
+import warnings
 from itertools import product
 
+import arviz as az
 import numpy as np
 import pyro
 import pytest
@@ -16,7 +18,7 @@ from pyrocrowd.data.simulate import from_confusions, hammers_and_spammers
 from pyrocrowd.infer.exact import explain, sample_sites
 from pyrocrowd.infer.run import bind, workspace
 
-ENGINES = {"em": EM(max_iter=5), "map": MAP(steps=5), "svi": SVI(steps=5, draws=20), "nuts": NUTS(draws=4, warmup=4)}
+ENGINES = {"em": EM(max_iter=5), "map": MAP(steps=5), "svi": SVI(steps=5, draws=60), "nuts": NUTS(draws=4, warmup=4)}
 
 # Every way in which a model's options change its likelihood; a model that is not named here is tested as it comes.
 VARIANTS = {
@@ -220,6 +222,26 @@ class TestInvariance:
         whole = Crowd.batches
         monkeypatch.setattr(Crowd, "batches", lambda self, size=None, generator=None: whole(self, size or 7, generator))
         assert np.allclose(pyrocrowd.fit(name, crowd, seed=1).truth, fit.truth, atol=1e-6)
+
+
+@named(CASES)
+@pytest.mark.parametrize("engine", ["map", "svi"])
+def test_a_fit_is_whole_in_arviz_and_comes_back_equal_from_disk(name, options, engine, tiny, tmp_path):
+    fit = pyrocrowd.fit(name, tiny, ENGINES[engine], **options)
+    data = fit.to_arviz()
+    for site, draws in fit.draws.items():
+        assert np.array_equal(data["posterior"][site].values, draws)
+    assert np.array_equal(data["observed_data"]["label"].values, tiny.label)
+    assert np.isfinite(data["log_likelihood"]["label"].values).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ArviZ: one chain has no r_hat, and five labels are few for loo
+        if fit.draws and engine == "svi":
+            assert len(az.summary(data)) == sum(draws[0, 0].size for draws in fit.draws.values())
+            assert np.isfinite(float(getattr(az.loo(data), "elpd", None) or az.loo(data).elpd_loo))
+    again = pyrocrowd.load(fit.save(tmp_path / "run"))
+    assert again.labels().equals(fit.labels()) and again.annotators().equals(fit.annotators())
+    assert all(np.array_equal(again.draws[site], draws) for site, draws in fit.draws.items())
+    assert np.array_equal(again.pointwise, fit.pointwise) and again.metrics() == fit.metrics()
 
 
 @pytest.mark.parametrize("name", zoo.builtin_names())
