@@ -37,7 +37,7 @@ class Anatomy:
         What it records outside `items` with `pyro.deterministic`: one value for the whole crowd or per annotator.
     nesting : int
         Number of dimensions that the plates take.
-    reads_features, has_parameters, redraws_truth : bool
+    reads_features, redraws_truth : bool
     """
 
     latent: dict = field(default_factory=dict)
@@ -47,7 +47,6 @@ class Anatomy:
     recorded: list = field(default_factory=list)
     nesting: int = PLATE_NESTING
     reads_features: bool = False
-    has_parameters: bool = False
     redraws_truth: bool = False
 
 
@@ -65,7 +64,6 @@ def examine(model, crowd, name="the model") -> Anatomy:
         trace = _dry_run(model, batch, name)
     anatomy, problems = _read_trace(trace, batch)
     anatomy.reads_features = batch.features_were_read
-    anatomy.has_parameters = anatomy.has_parameters or bool(list(getattr(model, "parameters", list)()))
     if problems:
         raise PyrocrowdError([f"{name}: {problem}" for problem in problems])
     return anatomy
@@ -125,7 +123,6 @@ def _read_trace(trace, batch):
     problems += _label_problems(sites.get("label"), batch)
     problems += _truth_problems(sites, classes, len(batch))
     anatomy.redraws_truth = anatomy.enumerated.get("truth") == "annotations"
-    anatomy.has_parameters = any(site["type"] == "param" for site in trace.nodes.values())
     return anatomy, problems
 
 

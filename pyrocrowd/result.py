@@ -14,7 +14,7 @@ from pyrocrowd import metrics, zoo
 from pyrocrowd.data import Crowd
 from pyrocrowd.errors import PyrocrowdError
 from pyrocrowd.infer.exact import explain_crowd
-from pyrocrowd.infer.run import Learned, bind, evaluate, restore_weights, workspace
+from pyrocrowd.infer.run import Learned, bind, draw_shape, evaluate, restore_weights, workspace
 from pyrocrowd.progress import progress_bar
 
 DRAWS_FOR_NEW_ITEMS = 50
@@ -220,7 +220,7 @@ class Fit:
     def _predict_new(self, X) -> np.ndarray:
         self._check_new(X)
         new = self.crowd.new_items(X)
-        chains, count = next(iter(self.draws.values())).shape[:2] if self.draws else (1, 1)
+        chains, count = draw_shape(self.draws)
         chosen = np.unique(np.linspace(0, chains * count - 1, min(DRAWS_FOR_NEW_ITEMS, chains * count)).astype(int))
         total = np.zeros((new.n_items, new.n_classes))
         with workspace(new.device, self.engine), progress_bar("predict", len(chosen)) as advance:

@@ -164,7 +164,7 @@ def test_a_model_that_needs_features_says_so():
 
 def test_the_anatomy_of_a_classifier(tiny):
     anatomy = examine(Classifier(tiny).double(), tiny)
-    assert anatomy.reads_features and anatomy.has_parameters
+    assert anatomy.reads_features and not anatomy.redraws_truth
     assert list(anatomy.latent) == ["confusion"] and anatomy.in_annotators == {"confusion": 2}
     assert anatomy.enumerated == {"truth": "items"}
 

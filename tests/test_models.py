@@ -49,6 +49,14 @@ def values_drawn_from_the_prior(bound, anatomy, batch):
     return {name: trace.nodes[name]["value"].detach() for name in anatomy.latent}
 
 
+def explained(name, options, crowd):
+    """A model, values drawn from its prior, and what the exact pass finds for them."""
+    bound, anatomy = prepared(name, options, crowd)
+    batch = crowd.batch()
+    values = values_drawn_from_the_prior(bound, anatomy, batch)
+    return bound, anatomy, batch, values, explain(bound, batch, values, anatomy)
+
+
 def every_assignment(bound, batch, values, anatomy):
     """Log-joint of the labels with every combination of the discrete sites, one explicit run for each."""
     shapes = {"items": (len(batch),), "annotations": tuple(batch.mask.shape)}
@@ -86,20 +94,14 @@ def _dtype(bound, batch, name, values):
 
 @named(CASES)
 def test_enumerated_log_joint_equals_the_sum_over_all_truths(name, options, tiny):
-    bound, anatomy = prepared(name, options, tiny)
-    batch = tiny.batch()
-    values = values_drawn_from_the_prior(bound, anatomy, batch)
-    found = explain(bound, batch, values, anatomy)
+    bound, anatomy, batch, values, found = explained(name, options, tiny)
     totals = np.array([total for _, total in every_assignment(bound, batch, values, anatomy)])
     assert float(found.evidence.sum()) == pytest.approx(np.logaddexp.reduce(totals), abs=1e-9)
 
 
 @named([case for case in JOINT if case[0] != "majority_vote"])
 def test_marginals_equal_those_of_brute_force(name, options, tiny):
-    bound, anatomy = prepared(name, options, tiny)
-    batch = tiny.batch()
-    values = values_drawn_from_the_prior(bound, anatomy, batch)
-    found = explain(bound, batch, values, anatomy)
+    bound, anatomy, batch, values, found = explained(name, options, tiny)
     runs = list(every_assignment(bound, batch, values, anatomy))
     weights = np.exp(np.array([total for _, total in runs]) - np.logaddexp.reduce([total for _, total in runs]))
     for site in anatomy.enumerated:
@@ -113,10 +115,7 @@ def test_marginals_equal_those_of_brute_force(name, options, tiny):
 
 @named([case for case in CASES if case[0] != "majority_vote"])
 def test_the_exact_pass_agrees_with_pyros_own_enumeration(name, options, tiny):
-    bound, anatomy = prepared(name, options, tiny)
-    batch = tiny.batch()
-    values = values_drawn_from_the_prior(bound, anatomy, batch)
-    found = explain(bound, batch, values, anatomy)
+    bound, anatomy, batch, values, found = explained(name, options, tiny)
     conditioned = poutine.condition(config_enumerate(bound), data=values)
     loss = TraceEnum_ELBO(max_plate_nesting=anatomy.nesting).loss(conditioned, lambda batch: None, batch)
     ours = found.evidence.sum() + found.log_prior + found.local_log_prior

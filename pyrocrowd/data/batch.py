@@ -66,10 +66,6 @@ class Batch:
         return self._features
 
     @property
-    def has_features(self) -> bool:
-        return self._features is not None
-
-    @property
     @contextmanager
     def annotations(self):
         """The plate over the labels of each item, inside `items`; gives who labelled, shape (slot, size)."""
