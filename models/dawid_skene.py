@@ -39,7 +39,7 @@ import pyro
 import pyro.distributions as dist
 import torch
 
-from pyrocrowd.distributions import Confused
+from pyrocrowd.distributions import Confused, imagined_labels
 from pyrocrowd.errors import at_least, one_of
 
 NOTHING = 1e-10  # a Dirichlet needs a positive concentration
@@ -52,7 +52,7 @@ def dawid_skene(crowd, strength=1.0, smoothing=None, likelihood="joint"):
     at_least("smoothing", 0.0 if smoothing is None else smoothing, 0.0)
     prevalence = pyro.sample("prevalence", dist.Dirichlet(imagined_items(crowd.n_classes, smoothing)))
     with crowd.annotators:
-        prior = dist.Dirichlet(imagined_labels(crowd.n_classes, strength, smoothing).clamp(min=NOTHING))
+        prior = dist.Dirichlet(pseudo_counts(crowd.n_classes, strength, smoothing).clamp(min=NOTHING))
         confusion = pyro.sample("confusion", prior.to_event(1))
     with crowd.items:
         if likelihood == "joint":
@@ -67,7 +67,7 @@ def m_step(crowd, posterior, strength, smoothing):
     """`prevalence` and `confusion` at their best given the posterior of the truth, in closed form."""
     truth = posterior["truth"]
     items = truth.sum(0) + imagined_items(crowd.n_classes, smoothing)
-    counts = crowd.count(truth) + imagined_labels(crowd.n_classes, strength, smoothing)
+    counts = crowd.count(truth) + pseudo_counts(crowd.n_classes, strength, smoothing)
     rows = counts.sum(-1, keepdim=True)
     confusion = torch.where(rows > 0, counts / rows, 1 / crowd.n_classes)
     return {"prevalence": items / items.sum(), "confusion": confusion.clamp(min=torch.finfo(confusion.dtype).tiny)}
@@ -78,9 +78,6 @@ def imagined_items(classes, smoothing):
     return torch.full((classes,), 1.0 if smoothing is None else NOTHING)
 
 
-def imagined_labels(classes, strength, smoothing):
+def pseudo_counts(classes, strength, smoothing):
     """What the prior is worth, in labels: rows are true classes, columns answers."""
-    if smoothing is not None:
-        return torch.full((classes, classes), float(smoothing))
-    wrong = strength / 3 / (classes - 1)
-    return torch.full((classes, classes), wrong) + torch.eye(classes) * (2 * strength / 3 - wrong)
+    return imagined_labels(classes, strength) if smoothing is None else torch.full((classes, classes), float(smoothing))

@@ -30,11 +30,13 @@ class Anatomy:
     local : dict
         Those inside `items`: name -> number of event dimensions.
     in_annotators : dict
-        Those inside `annotators`: name -> number of event dimensions.
+        What is drawn or recorded inside `annotators`: name -> number of event dimensions.
     enumerated : dict
         Discrete sites that are summed out: name -> "items" or "annotations".
     recorded : list of str
         What it records outside `items` with `pyro.deterministic`: one value for the whole crowd or per annotator.
+    noted : dict
+        What it records inside them: name -> "items" or "annotations".
     nesting : int
         Number of dimensions that the plates take.
     reads_features, redraws_truth : bool
@@ -45,6 +47,7 @@ class Anatomy:
     in_annotators: dict = field(default_factory=dict)
     enumerated: dict = field(default_factory=dict)
     recorded: list = field(default_factory=list)
+    noted: dict = field(default_factory=dict)
     nesting: int = PLATE_NESTING
     reads_features: bool = False
     redraws_truth: bool = False
@@ -95,7 +98,8 @@ def _read_trace(trace, batch):
     for name, site in sites.items():
         frames = {frame.name: frame for frame in _vectorised(site)}
         if site["infer"].get("_deterministic"):
-            anatomy.recorded += [name] if name != "truth_probs" and "items" not in frames else []
+            if name != "truth_probs":
+                _note(anatomy, name, site, frames, batch)
         elif site["is_observed"]:
             if torch.isnan(site["log_prob"]).any():
                 problems.append(f"the log-probability of `{name}` is NaN in the first run: look at its parameters.")
@@ -124,6 +128,19 @@ def _read_trace(trace, batch):
     problems += _truth_problems(sites, classes, len(batch))
     anatomy.redraws_truth = anatomy.enumerated.get("truth") == "annotations"
     return anatomy, problems
+
+
+def _note(anatomy, name, site, frames, batch):
+    """What a model records; a value that depends on an enumerated site has no row of its own and is left out."""
+    shape = tuple(site["fn"].batch_shape)
+    if "items" not in frames:
+        anatomy.recorded.append(name)
+        if "annotators" in frames:
+            anatomy.in_annotators[name] = site["fn"].event_dim
+    elif "annotations" in frames and shape == tuple(batch.mask.shape):
+        anatomy.noted[name] = "annotations"
+    elif "annotations" not in frames and shape == (len(batch),):
+        anatomy.noted[name] = "items"
 
 
 def _label_problems(label, batch):

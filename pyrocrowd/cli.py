@@ -115,11 +115,11 @@ def fit(
         raise PyrocrowdError("--truth and --no-truth contradict each other: give one of them.")
     entry = zoo.find(model)
     hyper_parameters = entry.settle(_settings(set_))
-    chosen = _engine(entry, engine, {name: value for name, value in flags.items() if value is not None})
     store.check_place(to, force)
     crowd = pyrocrowd.Crowd.read(
         data, columns=dict(_pairs(column, "--column")), features=features, truth=False if no_truth else truth
     )
+    chosen = _engine(entry, crowd, engine, {name: value for name, value in flags.items() if value is not None})
     out.print(Text(repr(crowd)))
     splits = {} if no_truth or features else _splits(crowd, data)  # the splits go with the folder's own features
     if getattr(chosen, "select", None) == "best":
@@ -194,11 +194,11 @@ def _with_engine_flags(function):
 app.command()(_with_engine_flags(fit))
 
 
-def _engine(entry, name, given):
+def _engine(entry, crowd, name, given):
     """The engine with the settings that were given; a flag of another engine is a mistake worth saying."""
     from pyrocrowd.infer.run import pick_engine
 
-    kind = type(pick_engine(name, entry))
+    kind = type(pick_engine(name, entry, crowd))
     known = [one.name for one in fields(kind) if not one.metadata.get("hidden")]
     strange = [flag for flag in given if flag not in known]
     if strange:
@@ -341,6 +341,48 @@ def check(
     out.print(f"It {reads} item features; EM is {'there' if entry.m_step else 'not there (no m_step)'}.")
 
 
+class Simulators(TyperGroup):
+    """The registered simulators as commands, built when they are asked for: other verbs do not wait for them."""
+
+    def list_commands(self, ctx):
+        from pyrocrowd.data.simulate import SIMULATORS
+
+        return list(SIMULATORS)
+
+    def get_command(self, ctx, name):
+        from pyrocrowd.data.simulate import SIMULATORS
+
+        return _simulation(name, SIMULATORS[name]) if name in SIMULATORS else None
+
+
+def _simulation(name, simulator):
+    """A command with a flag for every argument of the simulator that a word can say."""
+    from pyrocrowd.data.simulate import arguments, folder
+
+    def simulate(to, force, **settings):
+        folder.check_place(to, force)
+        made = simulator(**settings)
+        made.save(to, force)
+        out.print(Text(repr(made.crowd)))
+        following = shlex.join(["pyrocrowd", "fit", "dawid_skene", str(to), "--out", "run"])
+        out.print(Text.assemble("Written to ", (str(to), "bold"), "; fit it with ", (following, "bold")))
+
+    flags = [("to", "--out", inspect.Parameter.empty, Path, "Folder for the crowd; must not hold one yet.")]
+    flags += [(one, _flag(one), value, type(value), text) for one, value, text in arguments.flags(simulator)]
+    flags += [("force", "--force", False, bool, "Replace a simulated crowd that is there already.")]
+    kinds = {one: Annotated[kind, typer.Option(flag, help=text)] for one, flag, _, kind, text in flags}
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter(flag[0], keyword, default=flag[2], annotation=kinds[flag[0]]) for flag in flags]
+    simulate.__signature__, simulate.__annotations__ = inspect.Signature(parameters), kinds
+    verb = typer.Typer(add_completion=False)
+    verb.command(name, help=arguments.summary(simulator))(simulate)
+    return typer.main.get_command(verb)
+
+
+made_up = typer.Typer(cls=Simulators, help="Make up a crowd, and keep the truth behind it.", no_args_is_help=True)
+app.add_typer(made_up, name="simulate")
+
+
 @app.command()
 def demo(to: Annotated[Path, typer.Option("--out", help="Folder for the run.")] = Path("demo-run")) -> None:
     """Fit a model to handwritten digits labelled by twelve made-up annotators, and show what it learned."""
@@ -363,3 +405,61 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Folder for the run.")] 
     out.print(
         Text.assemble("The run is in ", bold[0], "; look again with ", bold[1], ", or fit your own table: ", bold[2])
     )
+
+
+# -------------------------------------------------------------------- the papers
+
+
+@app.command()
+def reproduce(
+    table: Annotated[str | None, typer.Argument(help="A name from `pyrocrowd reproduce --list`.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Name all tables.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, 2 and so on.")] = 5,
+    only: Annotated[str | None, typer.Option(metavar="METHOD,...", help="Only these methods.")] = None,
+    dataset: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only these data sets.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the real data; default: $PYROCROWD_DATA.")] = None,
+    runs: Annotated[Path, typer.Option(help="Folder that keeps the finished seeds.")] = Path("reproduce-runs"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard these seeds where they are kept; run again.")] = False,
+    to: Annotated[Path | None, typer.Option("--out", help="A file for the Markdown too.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there already.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a paper's experiments again, and print their figures beside the published ones."""
+    from pyrocrowd import reproduce as papers
+
+    if list_:
+        _list_tables(papers.TABLES.values(), as_json)
+        return
+    if table is None:
+        raise PyrocrowdError(f"Name a table (there are {papers.names()}); --list says what they are.")
+    if to:
+        _check_file(to, force)
+    results = papers.reproduce(table, seeds, only, dataset, data, runs, fresh)
+    print(results.to_json() if as_json else results.to_markdown())
+    if results.interrupted:  # and no file is written, which would stand in the way of the same command
+        same = "the same command without --fresh" if fresh else "the same command"
+        err.print(Text(f"Stopped by Ctrl-C: finished seeds are kept in {runs}; {same} goes on from there."))
+        raise typer.Exit(INTERRUPTED)
+    if to:
+        to.write_text(results.to_markdown() + "\n", encoding="utf-8")
+
+
+def _list_tables(tables, as_json) -> None:
+    if as_json:
+        keys = "name", "title", "citation", "needs"
+        print(json.dumps([{key: getattr(one, key) for key in keys} for one in tables], indent=1))
+        return
+    screen = Table(*(Column(title, overflow="fold") for title in ("table", "what it is", "paper", "data")))
+    for one in tables:
+        add_row(screen, one.name, one.title, one.citation, ", ".join(one.needs))
+    out.print(screen)
+
+
+def _check_file(to, force) -> None:
+    """Whether a file may be written here: asked before the work begins."""
+    if to.is_dir():
+        raise PyrocrowdError(f"{to} is a folder: give the name of a file.")
+    if to.exists() and not force:
+        raise PyrocrowdError(f"{to} exists: choose another name, or --force to replace it.")
+    if not to.parent.is_dir():
+        raise PyrocrowdError(f"The folder {to.parent} does not exist.")

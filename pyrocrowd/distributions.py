@@ -71,3 +71,13 @@ class Confused(TorchDistribution):
         """Classes on truth's own dimension, ones between it and the plates."""
         between = self.truth.dim() - 1 - len(plates)
         return (self.truth.shape[0], *(1,) * between, *plates)
+
+
+def imagined_labels(classes, strength) -> torch.Tensor:
+    """A prior of confusion matrices, in labels: `strength` for items of each class, two thirds of them right.
+
+    Rows are true classes, columns answers, shape (classes, classes). Annotators are believed to be better than chance,
+    and one who is not shows it within a few labels.
+    """
+    wrong = strength / 3 / (classes - 1)
+    return torch.full((classes, classes), wrong) + torch.eye(classes) * (2 * strength / 3 - wrong)

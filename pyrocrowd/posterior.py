@@ -43,6 +43,10 @@ def to_arviz(fit):
         of_annotations = fit.anatomy.enumerated[name] == "annotations"
         constant[f"{name}_probability"] = probability
         dims[f"{name}_probability"] = ["annotation" if of_annotations else "item", f"{name}_value"]
+    for name, value in fit.noted.items():
+        of_annotations = fit.anatomy.noted[name] == "annotations"
+        more = [f"{name}_dim_{place}" for place in range(value.ndim - 1)]
+        constant[name], dims[name] = value, ["annotation" if of_annotations else "item", *more]
     for name, draws in fit.draws.items():
         dims[name] = _dims_of(name, draws.shape[2:], fit)
     groups = {
@@ -72,7 +76,7 @@ def plain_names(names) -> np.ndarray:
 def _dims_of(name, shape, fit) -> list[str]:
     """annotator or item first where the site stands in that plate; dimensions as long as the classes are classes."""
     dims, sizes = [], list(shape)
-    in_annotators = name in fit.anatomy.in_annotators or (name in fit.anatomy.recorded and name == "confusion")
+    in_annotators = name in fit.anatomy.in_annotators or (name == "confusion" and name not in fit.anatomy.latent)
     for is_in, dim, size in (
         (in_annotators, "annotator", fit.crowd.n_annotators),
         (name in fit.anatomy.local, "item", fit.crowd.n_items),

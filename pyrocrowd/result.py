@@ -34,6 +34,8 @@ class Fit:
         Posterior draws of the continuous sites; one chain with one draw for a point estimate.
     marginals : dict of array
         Posterior of every other enumerated site, (items or annotations, values).
+    noted : dict of array
+        What the model recorded for every item or annotation, averaged over the draws, (items or annotations, ...).
     losses : list of float
         The engine's loss per iteration, smaller is better.
     log_likelihood : float
@@ -55,6 +57,7 @@ class Fit:
         learned: Learned,
         truth,
         marginals: dict,
+        noted: dict,
         pointwise,
         log_likelihood,
         recorded: dict,
@@ -63,7 +66,7 @@ class Fit:
     ):
         self.model, self.hyper_parameters, self.engine, self.seed = model, hyper_parameters, engine, seed
         self.crowd, self.anatomy, self.weights, self.wall_time = crowd, anatomy, weights, wall_time
-        self.truth, self.marginals, self.pointwise = truth, marginals, pointwise
+        self.truth, self.marginals, self.noted, self.pointwise = truth, marginals, noted, pointwise
         self.losses, self.history = learned.losses, learned.history
         self.stats, self.notes = learned.stats, learned.notes
         self.draws = {name: _numpy(value) for name, value in learned.draws.items()} | recorded
@@ -104,8 +107,9 @@ class Fit:
     def confusion(self) -> xr.DataArray:
         """Confusion matrices, rows = true class: `fit.confusion().sel(annotator="ann_3")`; means over the draws.
 
-        From the site `confusion` where the model has one for every annotator, else from counting the labels against
-        the posterior of the truth.
+        From the site `confusion` where the model has one for every annotator; else the chance of each label given the
+        truth, averaged over the items that the annotator labelled. A model without a true class has no matrices: there
+        the labels are counted against its class probabilities.
         """
         matrices = self._confusion_draws()
         values = self._counted() if matrices is None else matrices.mean((0, 1))

@@ -174,7 +174,8 @@ def _fit_from(folder, record) -> Fit:
         },
         pointwise=groups["log_likelihood"]["label"].values,
         log_likelihood=np.asarray(record["log_likelihoods"]),
-        recorded={name: draws[name] for name in anatomy.recorded},
+        noted={name: constant[name].values for name in anatomy.noted},
+        recorded={name: values for name, values in draws.items() if name not in anatomy.latent},
         wall_time=record["wall_time_seconds"],
     )
 

@@ -105,10 +105,10 @@ class Model:
             return self.target(crowd, **hyper_parameters)
         return partial(self.target, **hyper_parameters) if hyper_parameters else self.target
 
-    def bind_m_step(self, hyper_parameters: dict) -> Callable | None:
-        """The M-step with those hyper-parameters that it asks for by name."""
-        if self.m_step is None:
-            return None
+    def bind_m_step(self, bound, hyper_parameters: dict) -> Callable | None:
+        """The M-step: a method of the bound model, or a function with the hyper-parameters that it asks for by name."""
+        if self.m_step is None or inspect.isclass(self.target):
+            return getattr(bound, "m_step", None)
         asked = inspect.signature(self.m_step).parameters
         return partial(self.m_step, **{name: value for name, value in hyper_parameters.items() if name in asked})
 
@@ -162,7 +162,7 @@ def _from_module(module, name, reference, file=None) -> Model:
                 f"say which with {file or reference}:NAME."
             )
         found = here
-    return Model(found[0].__name__, reference, found[0], _m_step_of(found[0], module))
+    return Model(reference or found[0].__name__, reference, found[0], _m_step_of(found[0], module))
 
 
 def _from_object(model, name=None, reference="") -> Model:

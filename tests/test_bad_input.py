@@ -204,8 +204,8 @@ WORDS = {
     "unknown_engine": (fit("good.csv", "--engine", "svii"), "There is no engine 'svii'", "Did you mean 'svi'?"),
     "flag_of_another_engine": (
         fit("good.csv", "--engine", "em", "--batch-size", "5"),
-        "--batch-size is not a setting of em (which has --max-iter, --tol, --restarts).",
-        "",
+        "--batch-size is not a setting of em (which has --max-iter, --tol, --restarts, ",
+        "--learning-rate).",
     ),
     "draws_of_map": (fit("good.csv", "--engine", "map", "--draws", "5"), "--draws is not a setting of map", ""),
     "out_of_range": (fit("good.csv", "--max-iter", "0"), "max_iter must be at least 1, not 0", ""),

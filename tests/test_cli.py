@@ -118,7 +118,7 @@ def test_every_setting_of_every_engine_is_a_flag_of_fit(run, monkeypatch):
 def test_a_flag_says_which_engines_take_it_and_their_defaults(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     shown = run("fit", "--help")
-    assert "Step size at the start. map 0.01, svi 0.02" in shown
+    assert "Step size at the start (em: of the networks). em 0.01, map 0.01, svi 0.02" in shown
     assert "Monte Carlo samples per step. svi 1" in shown
 
 
@@ -153,7 +153,7 @@ def test_the_record_holds_everything_that_made_the_run(run, data):
     with open("run/run.json") as file:
         record = json.load(file)
     assert record["model"]["name"] == "dawid_skene" and record["hyper_parameters"]["smoothing"] == 0.5
-    assert record["engine"] == {"name": "em", "max_iter": 7, "tol": None, "restarts": 1}
+    assert record["engine"] == {"name": "em", **pyrocrowd.EM(max_iter=7).settings()}
     assert record["seed"] == 3 and len(record["losses"]) <= 7
     assert record["data"]["fingerprint"] == store.fingerprint(pyrocrowd.Crowd.read("labels.csv"))
     assert (record["data"]["items"], record["data"]["annotations"]) == (60, 180)

@@ -24,7 +24,7 @@ class Batch:
 
     Attributes
     ----------
-    n_items, n_annotators, n_classes : int
+    n_items, n_annotators, n_classes, n_annotations : int
         Sizes of the whole crowd; the `items` plate scales a mini-batch up to it.
     index : torch.Tensor, shape (size,)
         Which items of the crowd these are.
@@ -37,7 +37,7 @@ class Batch:
     """
 
     def __init__(self, sizes, index, annotator, label, mask, row, features=None, annotator_features=None):
-        self.n_items, self.n_annotators, self.n_classes = sizes
+        self.n_items, self.n_annotators, self.n_classes, self.n_annotations = sizes
         self.index, self.annotator, self.label, self.mask, self.row = index, annotator, label, mask, row
         self.annotator_features = annotator_features
         self.features_were_read = False

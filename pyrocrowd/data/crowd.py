@@ -230,6 +230,10 @@ class Crowd:
             truth=None if self.truth is None else self.truth[items],
         )
 
+    def pairs(self, item, annotator) -> Crowd:
+        """The same items and annotators with a made-up label for each of these pairs: to ask a model about them."""
+        return self._with(item=item, annotator=annotator, label=np.zeros(len(item), np.int64))
+
     def split(self, fraction=0.8, seed=0) -> tuple[Crowd, Crowd]:
         """Two crowds with disjoint items: a random `fraction` of them, and the rest."""
         if not 0 < fraction < 1:
@@ -310,30 +314,32 @@ class Crowd:
         """Share of each class among the labels of each item, (n_items, n_classes); uniform where there are none."""
         return torch.as_tensor(metrics.soft_vote(self), dtype=torch.get_default_dtype(), device=self.device)
 
-    def count(self, truth: torch.Tensor) -> torch.Tensor:
+    def count(self, truth: torch.Tensor, per_label=False) -> torch.Tensor:
         """How often each annotator gave each label to each true class, in expectation.
 
         Parameters
         ----------
         truth : torch.Tensor, shape (n_items, n_classes)
             Probability of each class for each item.
+        per_label : bool
+            `truth` has a row for every label of the table instead, in its order: labels may count with weights.
 
         Returns
         -------
         torch.Tensor, shape (n_annotators, n_classes, n_classes)
             `counts[r, c, l] = sum_{i: y_ir = l} truth[i, c]`: a sparse product, no items x annotators array.
         """
-        item, offsets = self._by_cell
-        counts = torch.nn.functional.embedding_bag(item, truth, offsets, mode="sum")
+        item, row, offsets = self._by_cell
+        counts = torch.nn.functional.embedding_bag(row if per_label else item, truth, offsets, mode="sum")
         return counts.reshape(self.n_annotators, self.n_classes, self.n_classes).transpose(-1, -2)
 
     @cached_property
     def _by_cell(self):
-        """Items sorted by (annotator, label), and where each such cell starts: the sparse matrix of `count`."""
+        """Items and rows sorted by (annotator, label), and where such cells start: the sparse matrix of `count`."""
         cell = self.annotator * self.n_classes + self.label
         order = np.argsort(cell, kind="stable")
         start = np.searchsorted(cell[order], np.arange(self.n_annotators * self.n_classes))
-        return torch.as_tensor(self.item[order], device=self.device), torch.as_tensor(start, device=self.device)
+        return tuple(torch.as_tensor(column, device=self.device) for column in (self.item[order], order, start))
 
     @property
     def feature_shape(self) -> tuple[int, ...] | None:
@@ -373,7 +379,7 @@ class Crowd:
         if annotator_features is not None:
             annotator_features = torch.as_tensor(annotator_features, device=self.device).to(torch.get_default_dtype())
         return Batch(
-            (self.n_items, self.n_annotators, self.n_classes),
+            (self.n_items, self.n_annotators, self.n_classes, self.n_annotations),
             index,
             annotator,
             label,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,9 +17,12 @@ from pyrocrowd import zoo
 from pyrocrowd.check import Anatomy, examine
 from pyrocrowd.data import Crowd
 from pyrocrowd.errors import PyrocrowdError, did_you_mean
-from pyrocrowd.infer.exact import explain_crowd
+from pyrocrowd.infer.exact import explain_crowd, label_tables
 from pyrocrowd.infer.settings import EM, ENGINES, MAP, NUTS, SVI, Engine
 from pyrocrowd.progress import progress_bar
+
+MOST_CELLS = 2e7  # entries of confusion matrices, one matrix per annotation, that are held at once
+ITEMS_FOR_THE_IDLE = 50
 
 
 @dataclass
@@ -67,8 +71,8 @@ def fit(model, crowd: Crowd, engine: Engine | str | None = None, seed=0, device=
         `"dawid_skene"`, `"my_model.py"`, `"my_model.py:story"`, `"package.module:attribute"`, or the Python object.
     crowd : Crowd
     engine : EM, MAP, SVI or NUTS, optional
-        Settings of the engine, or its name. Default: EM where the model has an M-step, MAP where it has networks or
-        other parameters, else SVI.
+        Settings of the engine, or its name. Default: MAP where the model has a network and the crowd features to train
+        it, EM where it has an M-step, else SVI.
     seed : int
     device : "auto", "cpu", "cuda" or "mps"
     **hyper_parameters
@@ -82,7 +86,7 @@ def fit(model, crowd: Crowd, engine: Engine | str | None = None, seed=0, device=
 
     entry = zoo.find(model)
     hyper_parameters = entry.settle(hyper_parameters)
-    engine = pick_engine(engine, entry)
+    engine = pick_engine(engine, entry, crowd)
     if not crowd.n_annotations:
         raise PyrocrowdError("The crowd holds no labels: there is nothing to fit.")
     started = time.perf_counter()
@@ -90,11 +94,8 @@ def fit(model, crowd: Crowd, engine: Engine | str | None = None, seed=0, device=
     with workspace(crowd.device, engine, seed):
         bound = bind(entry, crowd, hyper_parameters)
         anatomy = examine(bound, crowd, entry.name)
-        if isinstance(engine, EM) and anatomy.redraws_truth:
-            raise PyrocrowdError(
-                f"{entry.name} redraws the truth for every label, and EM needs one truth per item: fit it with MAP."
-            )
-        task = Task(bound, crowd, anatomy, entry.bind_m_step(hyper_parameters), seed, entry.name)
+        task = Task(bound, crowd, anatomy, entry.bind_m_step(bound, hyper_parameters), seed, entry.name)
+        _check_engine(engine, task)
         learned = engine.run(task)
         found = recover(bound, crowd, anatomy, learned.draws)
         weights = collect_weights(bound)
@@ -113,10 +114,11 @@ def fit(model, crowd: Crowd, engine: Engine | str | None = None, seed=0, device=
     )
 
 
-def pick_engine(engine, entry) -> Engine:
-    """The engine that was asked for, or the one that suits the model."""
+def pick_engine(engine, entry, crowd) -> Engine:
+    """The engine that was asked for, or the one that suits the model and the crowd."""
     if engine is None:
-        engine = EM() if entry.m_step is not None else MAP() if entry.has_networks else SVI()
+        trains = entry.has_networks and (crowd.features is not None or entry.m_step is None)
+        engine = MAP() if trains else EM() if entry.m_step is not None else SVI()
     if isinstance(engine, str):
         if engine.lower() not in ENGINES:
             hint = did_you_mean(engine, ENGINES)
@@ -127,6 +129,20 @@ def pick_engine(engine, entry) -> Engine:
     if isinstance(engine, EM) and entry.m_step is None:
         raise PyrocrowdError(f"{entry.name} has no m_step, which EM needs: fit it with MAP, SVI or NUTS.")
     return engine
+
+
+def _check_engine(engine, task: Task) -> None:
+    """What only shows once the model is built on the crowd."""
+    name, model = task.name, task.model
+    if isinstance(engine, EM) and task.anatomy.redraws_truth:
+        raise PyrocrowdError(f"{name} redraws the truth for every label, and EM needs one truth per item: use MAP.")
+    if isinstance(engine, EM) and task.m_step is None:
+        raise PyrocrowdError(f"{name} has no closed forms with these settings, which EM needs: use MAP or SVI.")
+    trainable = isinstance(model, torch.nn.Module) and any(one.requires_grad for one in model.parameters())
+    if isinstance(engine, NUTS) and trainable:
+        raise PyrocrowdError(
+            f"{name} has networks or weights here, and NUTS would leave them untrained: fit it with MAP or SVI."
+        )
 
 
 def pick_device(device) -> torch.device:
@@ -182,33 +198,72 @@ def recover(model, crowd, anatomy, draws) -> dict:
     dict
         `truth` (items, classes); `marginals`, site -> (items or annotations, values); `pointwise` (chain, draw,
         annotations); `log_likelihood` (chain, draw); `recorded`, what the model recorded outside `items` with
-        `pyro.deterministic`, site -> (chain, draw, ...).
+        `pyro.deterministic`, site -> (chain, draw, ...), and the mean confusion matrices; `noted`, what it recorded
+        inside, site -> (items or annotations, ...).
     """
     chains, count = draw_shape(draws)
     pointwise = np.empty((chains, count, crowd.n_annotations), np.float32)
     log_likelihood = np.empty((chains, count))
-    means, recorded = {}, {}
+    means, noted, recorded = {}, {}, {}
     evaluate(model)
+    teller = None if "confusion" in [*anatomy.latent, *anatomy.recorded] else _joint_twin(model, anatomy)
     with progress_bar("posterior", chains * count) as advance:
         for chain, draw in np.ndindex(chains, count):
             values = {name: value[chain, draw] for name, value in draws.items()}
             found = explain_crowd(model, crowd, values, anatomy, pointwise=True)
             for name, probability in found.posterior.items():
                 means[name] = means.get(name, 0.0) + probability / (chains * count)
+            for name in anatomy.noted:
+                noted[name] = noted.get(name, 0.0) + found.recorded[name] / (chains * count)
             pointwise[chain, draw] = found.pointwise.cpu()
             log_likelihood[chain, draw] = found.log_likelihood
-            for name in anatomy.recorded:
-                value = found.deterministic[name].cpu().numpy()
+            tables = {name: found.recorded[name] for name in anatomy.recorded}
+            if teller is not None:
+                tables["confusion"] = mean_confusions(teller, crowd, values, anatomy)
+            for name, table in tables.items():
+                value = table.cpu().numpy()
                 recorded.setdefault(name, np.empty((chains, count, *value.shape), value.dtype))[chain, draw] = value
             advance()
     means = {name: probability.cpu().numpy() for name, probability in means.items()}
     return dict(
         truth=means.pop("truth"),
         marginals=means,
+        noted={name: value.cpu().numpy() for name, value in noted.items()},
         pointwise=pointwise,
         log_likelihood=log_likelihood,
         recorded=recorded,
     )
+
+
+def _joint_twin(model, anatomy):
+    """The model, or its twin with one truth per item, in which the chance of a label given the truth can be read off.
+
+    None where there is no such twin: a story without truth has no confusion matrices.
+    """
+    if "truth" in anatomy.enumerated:
+        return model
+    if getattr(model, "likelihood", None) != "per_annotation":
+        return None
+    twin = copy(model)  # shallow: the weights are the same tensors
+    twin.likelihood = "joint"
+    return twin
+
+
+def mean_confusions(model, crowd, values, anatomy) -> torch.Tensor:
+    """Confusion matrix of every annotator, averaged over the items they labelled: (annotators, classes, classes).
+
+    An annotator without labels is asked about some items that others labelled.
+    """
+    total = torch.zeros(crowd.n_annotators, crowd.n_classes, crowd.n_classes, device=crowd.device)
+    idle = np.flatnonzero(crowd.labels_per_annotator == 0)
+    asked = np.unique(np.linspace(0, crowd.n_items - 1, min(crowd.n_items, ITEMS_FOR_THE_IDLE)).astype(int))
+    strangers = crowd.pairs(np.tile(asked, len(idle)), np.repeat(idle, len(asked)))
+    size = max(1, int(MOST_CELLS * crowd.n_items // max(1, crowd.n_annotations * crowd.n_classes**2)))
+    for part in [crowd, strangers] if len(idle) else [crowd]:
+        for batch in part.batches(min(size, part.n_items)):
+            tables = label_tables(model, batch, values, anatomy)[batch.mask]
+            total.index_add_(0, batch.annotator[batch.mask], tables)
+    return total / total.sum(-1, keepdim=True)
 
 
 def draw_shape(draws) -> tuple[int, int]:

@@ -58,6 +58,8 @@ class EM(Engine):
         None, "stop when the log-posterior rises by less than this (default: 1e-12 for every label)", least=0
     )
     restarts: int = setting(1, "number of starts, the first from soft majority vote; the best is kept", least=1)
+    network_steps: int = setting(20, "gradient steps of the networks, if there are any, in each iteration", least=1)
+    learning_rate: float = setting(0.01, "step size at the start (em: of the networks)", above=0)
 
     def run(self, task):
         from pyrocrowd.infer.em import run
@@ -82,6 +84,7 @@ class SVI(Engine):
     schedule: str = setting("cosine", "how the step size falls", choices=SCHEDULES)
     optimizer: str = setting("adam", "which optimiser", choices=OPTIMIZERS)
     momentum: float = setting(0.9, "momentum of sgd", least=0, below=1)
+    restart_epochs: int | None = setting(None, "passes after which the optimiser forgets its moments", least=1)
     weight_decay: float = setting(0.0, "weight decay of the networks", least=0)
     clip: float = setting(10.0, "largest gradient norm, of the loss per annotation", above=0)
     patience: int = setting(5, "stop after this many rounds of 50 steps without progress (0: never)", least=0)
@@ -91,6 +94,7 @@ class SVI(Engine):
     )
     held_out: float = setting(0.1, "share of labels held out when they select", above=0, below=1)
     validation: Any = field(default=None, repr=False, metadata={"hidden": True, "doc": "crowd with features and truth"})
+    test: Any = field(default=None, repr=False, metadata={"hidden": True, "doc": "the same, watched and never used"})
     draws: int = setting(400, "posterior draws taken from the guide at the end (fewer on a large crowd)", least=1)
     particles: int = setting(1, "Monte Carlo samples per step", least=1)
 

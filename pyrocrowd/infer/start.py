@@ -13,6 +13,7 @@ def start_values(task: Task) -> dict:
     crowd, vote = task.crowd, task.crowd.soft_vote()
     if task.m_step is not None:
         values = task.m_step(crowd, {"truth": vote})
+        values = {name: value for name, value in values.items() if name in task.anatomy.latent}
     else:
         classes = crowd.n_classes
         values = {"prevalence": vote.mean(0), "confusion": crowd.count(vote)}

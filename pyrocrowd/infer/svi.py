@@ -68,6 +68,8 @@ def run(settings: SVI, task: Task) -> Learned:
                     raise PyrocrowdError(f"{task.name}: {where}; a smaller learning_rate may help.")
                 advance(note=f"loss {losses[-1] / crowd.n_annotations:.4f} per label")
                 watch.look(len(losses))
+                if settings.restart_epochs and len(losses) % (settings.restart_epochs * per_epoch) == 0:
+                    optimizer.state.clear()
                 if _has_settled(losses, settings):
                     stopped = "converged"
                     break
@@ -184,30 +186,30 @@ def _train(model):
 
 
 class _Watch:
-    """Looks at a validation set, or at held-out labels, along the way and remembers the best state."""
+    """Looks at a validation or test set, or at held-out labels, along the way and remembers the best state."""
 
     def __init__(self, settings, task, guide, kept, parameters, every):
         self.settings, self.task, self.guide, self.kept, self.every = settings, task, guide, kept, every
         self.tensors = sum(parameters.values(), [])
         self.tensors += list(task.model.buffers()) if isinstance(task.model, torch.nn.Module) else []
         self.history, self.best = {}, None
-        self.validation = None
-        if settings.validation is not None:
-            if settings.validation.features is None or settings.validation.truth is None:
-                raise PyrocrowdError("The validation set needs features and truth.")
-            self.validation = settings.validation.to(task.crowd.device)
-        if settings.select == "best" and (self.validation is None or not task.anatomy.reads_features):
+        self.sets = {}
+        for name in ("validation", "test"):
+            watched = getattr(settings, name)
+            if watched is not None and (watched.features is None or watched.truth is None):
+                raise PyrocrowdError(f"The {name} set needs features and truth.")
+            if watched is not None:
+                self.sets[name] = watched.to(task.crowd.device)
+        if settings.select == "best" and ("validation" not in self.sets or not task.anatomy.reads_features):
             raise PyrocrowdError(
                 "select=best needs a validation set and a model that reads features; use last or held_out."
             )
 
     def look(self, step):
-        if step % self.every or (self.validation is None and self.settings.select == "last"):
+        if step % self.every or (not self.sets and self.settings.select == "last"):
             return
         evaluate(self.task.model)
-        found = {}
-        if self.validation is not None:
-            found["validation_accuracy"] = self._validation_accuracy()
+        found = {f"{name}_accuracy": self._accuracy(watched) for name, watched in self.sets.items()}
         if self.settings.select == "held_out":
             found["held_out_log_likelihood"] = self._log_likelihood(self.task.crowd) - self._log_likelihood(self.kept)
         _train(self.task.model)
@@ -237,7 +239,7 @@ class _Watch:
         return explain_crowd(self.task.model, crowd, self._point(), self.task.anatomy).log_likelihood
 
     @torch.no_grad()
-    def _validation_accuracy(self):
-        new = self.task.crowd.new_items(self.validation.features)
+    def _accuracy(self, watched):
+        new = self.task.crowd.new_items(watched.features)
         found = explain_crowd(self.task.model, new, self._point(), self.task.anatomy, batch_size=DEFAULT_BATCH)
-        return metrics.accuracy(self.validation.truth, found.posterior["truth"].cpu().numpy())
+        return metrics.accuracy(watched.truth, found.posterior["truth"].cpu().numpy())

@@ -1,31 +1,15 @@
-"""Crowds made up from known matrices: the truth behind them can be looked up, so that a fit can be held against it."""
+"""Confusion matrices, and labels drawn from them; rows = true class, columns = label."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from pyrocrowd.data.crowd import Crowd
+from pyrocrowd.data.simulate.arguments import recorded
+from pyrocrowd.data.simulate.simulated import Simulated
 from pyrocrowd.errors import PyrocrowdError
 
 
-@dataclass
-class Simulated:
-    """A crowd and what it was drawn from.
-
-    Attributes
-    ----------
-    crowd : Crowd
-        With its truth.
-    confusion : array, shape (annotators, classes, classes)
-        The matrices that the labels were drawn from, rows = true class.
-    """
-
-    crowd: Crowd
-    confusion: np.ndarray
-
-
+@recorded
 def from_confusions(
     truth,
     confusion,
@@ -46,19 +30,19 @@ def from_confusions(
     labels_per_item : int
         Each item is labelled by that many different annotators, chosen uniformly.
     """
+    from pyrocrowd.data.crowd import Crowd
+
     truth, confusion = np.asarray(truth), np.asarray(confusion, float)
     annotators, classes = confusion.shape[:2]
     if not 1 <= labels_per_item <= annotators:
         raise PyrocrowdError(f"{labels_per_item} labels per item cannot come from {annotators} different annotators.")
     generator = np.random.default_rng(seed)
     item = np.repeat(np.arange(len(truth)), labels_per_item)
-    annotator = _distinct_annotators(generator, len(truth), annotators, labels_per_item)
-    thresholds = confusion.cumsum(-1)[annotator, truth[item]]
-    label = (generator.random((len(item), 1)) > thresholds).sum(-1).clip(max=classes - 1)
+    annotator = distinct_annotators(generator, len(truth), annotators, labels_per_item)
     crowd = Crowd(
         item,
         annotator,
-        label,
+        draw_labels(generator, confusion, annotator, truth[item]),
         item_names=np.arange(len(truth)) if item_names is None else item_names,
         annotator_names=np.arange(annotators) if annotator_names is None else annotator_names,
         class_names=np.arange(classes) if class_names is None else class_names,
@@ -76,7 +60,42 @@ def hammers_and_spammers(hammers, spammers, classes, accuracy=0.8) -> np.ndarray
     return np.stack([hammer] * hammers + [spammer] * spammers)
 
 
-def _distinct_annotators(generator, items, annotators, k) -> np.ndarray:
+def flipping(target, strength) -> np.ndarray:
+    """Matrices that take class c for `target[..., c]` with probability `strength`, and are right otherwise.
+
+    Parameters
+    ----------
+    target : array of int, shape (..., classes)
+        A class that is its own target is never mistaken.
+
+    Returns
+    -------
+    array, shape (..., classes, classes)
+    """
+    identity = np.eye(np.shape(target)[-1])
+    return (1 - strength) * identity + strength * identity[target]
+
+
+def random_targets(generator, shape, classes) -> np.ndarray:
+    """For every class one of the others, drawn uniformly: shape (*shape, classes)."""
+    return (np.arange(classes) + generator.integers(1, classes, size=(*shape, classes))) % classes
+
+
+def random_pairs(generator, classes) -> np.ndarray:
+    """The classes in pairs drawn at random, each the target of the other; an odd class out is its own target."""
+    order, target = generator.permutation(classes), np.arange(classes)
+    first, second = order[: classes // 2], order[classes - classes // 2 :]
+    target[first], target[second] = second, first
+    return target
+
+
+def draw_labels(generator, matrices, which, truth) -> np.ndarray:
+    """One label per annotation: `y_n ~ Categorical(matrices[which_n, truth_n])`."""
+    thresholds = matrices.cumsum(-1)[which, truth]
+    return (generator.random((len(which), 1)) > thresholds).sum(-1).clip(max=matrices.shape[-1] - 1)
+
+
+def distinct_annotators(generator, items, annotators, k) -> np.ndarray:
     """`k` different annotators for each item, without an items x annotators array: clashes draw again."""
     chosen = np.sort(generator.integers(annotators, size=(items, k)), axis=1)
     while True:
