@@ -22,6 +22,7 @@ _HOMES = {
     "PyrocrowdError": "pyrocrowd.errors",
     "PyrocrowdWarning": "pyrocrowd.errors",
     "metrics": "pyrocrowd",
+    "plots": "pyrocrowd",
     "zoo": "pyrocrowd",
     "check": "pyrocrowd",
 }

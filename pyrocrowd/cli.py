@@ -22,6 +22,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from pyrocrowd.errors import PyrocrowdError, counted, listed
+from pyrocrowd.folders import check_file
 from pyrocrowd.infer.settings import ENGINES
 from pyrocrowd.screen import add_row, describe, err, out, show_warning
 
@@ -115,7 +116,7 @@ def fit(
         raise PyrocrowdError("--truth and --no-truth contradict each other: give one of them.")
     entry = zoo.find(model)
     hyper_parameters = entry.settle(_settings(set_))
-    store.check_place(to, force)
+    store.RUN.check(to, force)
     crowd = pyrocrowd.Crowd.read(
         data, columns=dict(_pairs(column, "--column")), features=features, truth=False if no_truth else truth
     )
@@ -128,7 +129,8 @@ def fit(
     extra = {"command": shlex.join(["pyrocrowd", *sys.argv[1:]]), "metrics": result.metrics() | _scores(result, splits)}
     store.save(result, to, force, extra)
     describe(store.read_record(to), result.annotators())
-    out.print(Text.assemble("Written to ", (str(to), "bold"), ": labels.csv, annotators.csv, posterior.nc, run.json"))
+    files = listed((name for name in store.RUN.files if (to / name).exists()), len(store.RUN.files))
+    out.print(Text.assemble("Written to ", (str(to), "bold"), f": {files}"))
     if result.notes.get("stopped") == "interrupted":
         err.print("Stopped by Ctrl-C: what was learned until then was written.")
         raise typer.Exit(INTERRUPTED)
@@ -245,12 +247,7 @@ def predict(
     from pyrocrowd.data.read import read_features
     from pyrocrowd.result import label_table
 
-    if to.is_dir():
-        raise PyrocrowdError(f"{to} is a folder: give the name of a .csv file.")
-    if to.exists() and not force:
-        raise PyrocrowdError(f"{to} exists: choose another name, or --force to replace it.")
-    if not to.parent.is_dir():
-        raise PyrocrowdError(f"The folder {to.parent} does not exist.")
+    check_file(to, force)
     result = pyrocrowd.load(run)
     if features is None:
         table = result.labels()
@@ -357,10 +354,11 @@ class Simulators(TyperGroup):
 
 def _simulation(name, simulator):
     """A command with a flag for every argument of the simulator that a word can say."""
-    from pyrocrowd.data.simulate import arguments, folder
+    from pyrocrowd.data.simulate import arguments
+    from pyrocrowd.data.simulate.simulated import FOLDER
 
     def simulate(to, force, **settings):
-        folder.check_place(to, force)
+        FOLDER.check(to, force)
         made = simulator(**settings)
         made.save(to, force)
         out.print(Text(repr(made.crowd)))
@@ -393,7 +391,7 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Folder for the run.")] 
     made_up = digits()
     crowd = made_up.crowd
     again = (to / "run.json").exists() and store.read_record(to).get("command") == DEMO  # but never someone's own run
-    store.check_place(to, force=again)
+    store.RUN.check(to, force=again)
     out.print(Text(repr(crowd)))
     result = pyrocrowd.fit("dawid_skene", crowd, pyrocrowd.SVI(steps=800))
     store.save(result, to, force=again, extra={"command": DEMO})
@@ -433,7 +431,7 @@ def reproduce(
     if table is None:
         raise PyrocrowdError(f"Name a table (there are {papers.names()}); --list says what they are.")
     if to:
-        _check_file(to, force)
+        check_file(to, force)
     results = papers.reproduce(table, seeds, only, dataset, data, runs, fresh)
     print(results.to_json() if as_json else results.to_markdown())
     if results.interrupted:  # and no file is written, which would stand in the way of the same command
@@ -453,13 +451,3 @@ def _list_tables(tables, as_json) -> None:
     for one in tables:
         add_row(screen, one.name, one.title, one.citation, ", ".join(one.needs))
     out.print(screen)
-
-
-def _check_file(to, force) -> None:
-    """Whether a file may be written here: asked before the work begins."""
-    if to.is_dir():
-        raise PyrocrowdError(f"{to} is a folder: give the name of a file.")
-    if to.exists() and not force:
-        raise PyrocrowdError(f"{to} exists: choose another name, or --force to replace it.")
-    if not to.parent.is_dir():
-        raise PyrocrowdError(f"The folder {to.parent} does not exist.")

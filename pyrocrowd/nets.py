@@ -4,6 +4,7 @@
 |----------------------------------------|------------------------------------------|
 | `linear`                               | vectors                                  |
 | `mlp`                                  | vectors (one hidden layer of 128, dropout) |
+| `mlp_batch_norm`                       | the same, with batch norm before both layers |
 | `cnn`                                  | small images, (height, width) or (channels, height, width) |
 | `resnet18`, `resnet34`, `vgg16` ...    | images; any classifier of torchvision    |
 """
@@ -46,6 +47,9 @@ def backbone(name, crowd, hidden=128, dropout=0.5, standardise=True) -> nn.Modul
     if name == "mlp":
         hidden_layers = nn.Linear(size, hidden), nn.ReLU(), nn.Dropout(dropout)
         return nn.Sequential(*_input_layers(crowd, standardise), *hidden_layers, nn.Linear(hidden, classes))
+    if name == "mlp_batch_norm":  # batch norm takes the place of standardising
+        first = nn.BatchNorm1d(size, affine=False), nn.Linear(size, hidden), nn.ReLU(), nn.Dropout(dropout)
+        return nn.Sequential(nn.Flatten(), *first, nn.BatchNorm1d(hidden, affine=False), nn.Linear(hidden, classes))
     if name == "cnn":
         return _small_cnn(shape, classes)
     return _torchvision(name, shape, classes)
@@ -104,7 +108,7 @@ def _torchvision(name, shape, classes):
             f"The backbone {name} comes from torchvision, which does not load here ({type(error).__name__}): install "
             "torch and torchvision together; linear, mlp and cnn work without it."
         ) from None
-    known = [*("linear", "mlp", "cnn"), *models.list_models(models)]
+    known = [*("linear", "mlp", "mlp_batch_norm", "cnn"), *models.list_models(models)]
     if name not in known:
         raise PyrocrowdError(f"There is no backbone {name!r}.{did_you_mean(name, known)}")
     if len(shape) not in (2, 3):

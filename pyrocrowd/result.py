@@ -12,13 +12,23 @@ from scipy.stats import beta
 
 from pyrocrowd import metrics, zoo
 from pyrocrowd.data import Crowd
-from pyrocrowd.errors import PyrocrowdError
+from pyrocrowd.errors import PyrocrowdError, did_you_mean
 from pyrocrowd.infer.exact import explain_crowd
-from pyrocrowd.infer.run import Learned, bind, draw_shape, evaluate, restore_weights, workspace
+from pyrocrowd.infer.run import (
+    Learned,
+    bind,
+    draw_shape,
+    evaluate,
+    joint_twin,
+    label_confusions,
+    restore_weights,
+    workspace,
+)
 from pyrocrowd.progress import progress_bar
 
 DRAWS_FOR_NEW_ITEMS = 50
 ITEMS_AT_ONCE = 4096
+SMOOTHING = 1e-6  # of matrices that must have no zeros
 
 
 class Fit:
@@ -71,7 +81,7 @@ class Fit:
         self.stats, self.notes = learned.stats, learned.notes
         self.draws = {name: _numpy(value) for name, value in learned.draws.items()} | recorded
         self.log_likelihoods = log_likelihood
-        self._bound = bound
+        self._bound, self._was_loaded = bound, bound is None
 
     # ---------------------------------------------------------------- labels
 
@@ -102,6 +112,22 @@ class Fit:
         """One row per item: its label, the confidence in it, and a probability per class."""
         return label_table(self.crowd.item_names, self.crowd.class_names, self.truth)
 
+    def annotations(self) -> pd.DataFrame:
+        """One row per label: who gave it to what, the chance that it is right, and what the model says of it alone.
+
+        The latter are the posterior of a discrete site of the annotations, such as the noise `source` of CoNAL (of its
+        value 1 where there are two, else a column for each), and what else the model records of a label (its `omega`).
+        """
+        table = self.crowd.to_frame()
+        table["probability_right"] = self.truth[self.crowd.item, self.crowd.label]
+        for name, probability in self.marginals.items():
+            if self.anatomy.enumerated[name] == "annotations":
+                values = range(probability.shape[1])
+                columns = {name: 1} if len(values) == 2 else {f"{name}_{value}": value for value in values}
+                table = table.assign(**{column: probability[:, value] for column, value in columns.items()})
+        notes = [name for name, place in self.anatomy.noted.items() if place == "annotations"]
+        return table.assign(**{name: self.noted[name] for name in notes if self.noted[name].ndim == 1})
+
     # ---------------------------------------------------------------- annotators
 
     def confusion(self) -> xr.DataArray:
@@ -116,6 +142,59 @@ class Fit:
         names = self.crowd.class_names
         coords = {"annotator": self.crowd.annotator_names, "truth": names, "label": names}
         return xr.DataArray(values, dims=("annotator", "truth", "label"), coords=coords, name="confusion")
+
+    def pair_confusion(self, items=None, annotators=None, X=None) -> xr.DataArray:
+        """Confusion matrix of every annotator for every single item: `P(label | truth, item, annotator)`.
+
+        Parameters
+        ----------
+        items, annotators : sequences of names, optional
+            Default: all of them; the result has a matrix for each combination.
+        X : array, tensor or Dataset, optional
+            Features of new items instead. A run that was loaded from disk needs it, as it does not keep the features.
+
+        Returns
+        -------
+        xarray.DataArray, dimensions item, annotator, truth, label
+            Means over the draws, all noise sources summed out.
+        """
+        if X is None and self._was_loaded and self.anatomy.reads_features:
+            raise PyrocrowdError("A saved run does not keep the features of its items: give them as X.")
+        crowd = self.crowd if X is None else self._new_items(X)
+        item = np.arange(crowd.n_items) if items is None else _places(items, crowd.item_names, "item")
+        people = np.arange(crowd.n_annotators)
+        people = people if annotators is None else _places(annotators, crowd.annotator_names, "annotator")
+        pairs = crowd.pairs(np.repeat(item, len(people)), np.tile(people, len(item)))
+        total = sum(
+            _numpy(label_confusions(joint_twin(model, self.anatomy), pairs, values, self.anatomy))
+            for model, values in self._draws_to_ask(pairs.device, "confusions")
+        )
+        names = crowd.class_names
+        total = total.reshape(len(item), len(people), len(names), len(names))
+        coords = {
+            "item": crowd.item_names[item],
+            "annotator": crowd.annotator_names[people],
+            "truth": names,
+            "label": names,
+        }
+        return xr.DataArray(total / total.sum(-1, keepdims=True), coords, tuple(coords), name="pair_confusion")
+
+    def minimax_bound(self, prior=None, per_item=False) -> float:
+        """Lower bound on the error rate of the best possible way to label these items, Theorem 1 of CoNAL.
+
+        See `metrics.minimax_bound`. `prior` (items, classes) is what is known of each item before its labels, by
+        default how frequent the classes are. A model without a common matrix counts as one whose labels never follow
+        it. Zeros in the matrices are smoothed.
+        """
+        individual = self._mean("individual", self.confusion().values)
+        common = self._mean("common", individual.mean(0))
+        prior = np.broadcast_to(self.truth.mean(0), self.truth.shape) if prior is None else prior
+        smooth = [matrix + SMOOTHING for matrix in (common, individual)]
+        smooth = [matrix / matrix.sum(-1, keepdims=True) for matrix in smooth]
+        return metrics.minimax_bound(self.crowd, prior, *smooth, self.noted.get("omega", 0.0), per_item=per_item)
+
+    def _mean(self, name, otherwise) -> np.ndarray:
+        return self.draws[name].mean((0, 1)) if name in self.draws else otherwise
 
     def annotators(self, interval=0.9) -> pd.DataFrame:
         """One row per annotator: number of labels, skill with an interval, most frequent confusion.
@@ -220,23 +299,28 @@ class Fit:
 
     # ---------------------------------------------------------------- new items
 
-    @torch.no_grad()
     def _predict_new(self, X) -> np.ndarray:
-        self._check_new(X)
-        new = self.crowd.new_items(X)
+        new, total, asked = self._new_items(X), 0.0, 0
+        for model, values in self._draws_to_ask(new.device, "predict"):
+            found = explain_crowd(model, new, values, self.anatomy, batch_size=ITEMS_AT_ONCE)
+            total, asked = total + _numpy(found.posterior["truth"]), asked + 1
+        return total / asked
+
+    def _draws_to_ask(self, device, title):
+        """The learned model with some of its draws, one after another, for questions about things it has not seen."""
         chains, count = draw_shape(self.draws)
         chosen = np.unique(np.linspace(0, chains * count - 1, min(DRAWS_FOR_NEW_ITEMS, chains * count)).astype(int))
-        total = np.zeros((new.n_items, new.n_classes))
-        with workspace(new.device, self.engine), progress_bar("predict", len(chosen)) as advance:
-            model = self._ready_model()
+        with workspace(device, self.engine), torch.no_grad(), progress_bar(title, len(chosen)) as advance:
+            model, like = self._ready_model(), dict(device=device, dtype=torch.get_default_dtype())
             for place in chosen:
                 chain, draw = divmod(place, count)
-                like = dict(device=new.device, dtype=torch.get_default_dtype())
                 values = {name: torch.as_tensor(self.draws[name][chain, draw], **like) for name in self.anatomy.latent}
-                found = explain_crowd(model, new, values, self.anatomy, batch_size=ITEMS_AT_ONCE)
-                total += _numpy(found.posterior["truth"])
+                yield model, values
                 advance()
-        return total / len(chosen)
+
+    def _new_items(self, X):
+        self._check_new(X)
+        return self.crowd.new_items(X)
 
     def _check_new(self, X):
         if not self.anatomy.reads_features:
@@ -259,6 +343,15 @@ class Fit:
         if isinstance(self._bound, torch.nn.Module):  # the caller's precision may have changed since the fit
             self._bound.to(self.crowd.device, torch.get_default_dtype())
         return self._bound
+
+
+def _places(names, known, what) -> np.ndarray:
+    """Where each name stands among the known ones."""
+    place = {name: index for index, name in enumerate(known.tolist())}
+    strange = [name for name in names if name not in place]
+    if strange:
+        raise PyrocrowdError(f"The fit knows no {what} {strange[0]!r}.{did_you_mean(str(strange[0]), map(str, place))}")
+    return np.array([place[name] for name in names], int)
 
 
 def label_table(item_names, class_names, probabilities) -> pd.DataFrame:

@@ -1,7 +1,6 @@
 """A run on disk, without pickle: tables as CSV, the posterior as NetCDF, weights as safetensors, the rest as JSON.
 
-A run is written to a scratch folder and moved to its place when it is whole, so that a failure leaves no half
-a run and costs no older one.
+A run is written whole or not at all (see `folders`), so that a failure leaves no half a run and costs no older one.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import tempfile
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -26,76 +24,28 @@ from pyrocrowd import zoo
 from pyrocrowd.check import Anatomy
 from pyrocrowd.data import Crowd
 from pyrocrowd.errors import PyrocrowdError
+from pyrocrowd.folders import Kind
 from pyrocrowd.infer.run import Learned
 from pyrocrowd.infer.settings import ENGINES
 from pyrocrowd.result import Fit
 
-RUN_FILES = ("run.json", "labels.csv", "annotators.csv", "posterior.nc", "weights.safetensors", "model.py")
+TABLES = "labels.csv", "annotators.csv", "annotations.csv"
+RUN = Kind("run", "run.json", ("run.json", *TABLES, "posterior.nc", "weights.safetensors", "model.py"))
 IN_RECORD = {"model", "engine", "seed", "data", "metrics", "notes", "wall_time_seconds", "anatomy", "losses"}
-
-
-def check_place(folder, force=False) -> None:
-    """Whether a run may be written here: asked before the work begins, so that no result is lost for want of one."""
-    try:
-        place = Path(folder).resolve()
-        if place.exists() and not place.is_dir():
-            raise PyrocrowdError(f"{folder} is a file, not a folder: choose another place for the run.")
-        if place.is_dir() and any(place.iterdir()):
-            if not (place / "run.json").exists():
-                raise PyrocrowdError(f"{folder} holds other files and no run: choose an empty or new folder.")
-            if not force:
-                raise PyrocrowdError(
-                    f"{folder} already holds a run: choose another folder, or replace it with --force (force=True)."
-                )
-        with tempfile.TemporaryDirectory(dir=_nearest(place)):
-            pass
-    except OSError as error:
-        raise PyrocrowdError(f"{folder} cannot be written: {error.strerror or error}.") from None
 
 
 def save(fit: Fit, folder, force=False, extra=None) -> Path:
     """Write everything that `load` needs, and the tables that people read."""
-    check_place(folder, force)
-    place = Path(folder).resolve()  # "." has no name, and what a link points to is replaced, not the link
-    with tempfile.TemporaryDirectory(dir=_nearest(place), prefix=".pyrocrowd-") as scratch:
-        new = Path(scratch) / "run"
-        new.mkdir()
-        _write(fit, new, extra or {})
-        if place.exists():
-            _swap(new, place, Path(scratch) / "replaced")
-        else:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            new.rename(place)
+    with RUN.written(folder, force) as place:
+        _write(fit, place, extra or {})
     return Path(folder)
-
-
-def _nearest(folder: Path) -> Path:
-    """The folder, or the nearest above it that exists: a scratch folder there is on the same disk."""
-    return next(place for place in (folder, *folder.parents) if place.exists())
-
-
-def _swap(new: Path, place: Path, aside: Path) -> None:
-    """Put the files of a new run where an older one may be; other files stay, and a failure puts the old run back."""
-    aside.mkdir()
-    names = sorted(path.name for path in new.iterdir())
-    try:
-        for name in RUN_FILES:
-            if (place / name).exists():
-                (place / name).rename(aside / name)
-        for name in names:
-            (new / name).rename(place / name)
-    except BaseException:
-        for name in names:
-            if not (new / name).exists():
-                (place / name).unlink(missing_ok=True)
-        for path in aside.iterdir():
-            path.rename(place / path.name)
-        raise
 
 
 def _write(fit: Fit, place: Path, extra: dict) -> None:
     fit.labels().to_csv(place / "labels.csv", index=False)
     fit.annotators().to_csv(place / "annotators.csv", index=False)
+    if "annotations" in [*fit.anatomy.noted.values(), *fit.anatomy.enumerated.values()]:
+        fit.annotations().to_csv(place / "annotations.csv", index=False)
     fit.to_arviz().to_netcdf(str(place / "posterior.nc"), engine="h5netcdf")
     save_file({name: value.contiguous() for name, value in fit.weights.items()}, place / "weights.safetensors")
     model = {"name": fit.model.name, "reference": fit.model.reference, "file": None}

@@ -248,7 +248,7 @@ def test_a_run_is_not_written_among_other_files(refused, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("dear")
     for force in ((), ("--force",)):
-        assert refused(*fit("good.csv", *force)) == ["run holds other files and no run: choose an empty or new folder."]
+        assert refused(*fit("good.csv", *force)) == ["run holds other files and no run: choose an empty folder."]
 
 
 @pytest.mark.parametrize("place", ["good.csv/run", "x" * 300])

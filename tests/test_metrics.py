@@ -215,6 +215,38 @@ def test_common_mistakes_count_only_annotators_with_an_item_of_known_truth(small
     np.testing.assert_allclose(metrics.common_mistakes(small), [[0, 1 / 2, 0], [0, 0, 0], [1 / 2, 1 / 2, 0]])
 
 
+def test_common_mistakes_may_be_counted_against_another_truth_than_that_of_the_crowd(small):
+    expected = [[0, 1 / 3, 0], [1 / 3, 0, 0], [0, 0, 0]]  # annotator 0 errs on item 0, annotator 1 on item 2
+    np.testing.assert_allclose(metrics.common_mistakes(small, [1, 1, 0, 2]), expected)
+    likely = 0.7 * np.eye(3)[[1, 1, 0, 2]] + 0.1
+    np.testing.assert_allclose(metrics.common_mistakes(small, likely), expected)
+
+
+def test_classes_of_high_and_low_weight_by_hand():
+    """Mean weights 0.9, 0.5, 0.7 and 0.1 of items 0 to 3; item 4 has no known truth and item 5 no labels."""
+    rows = [(0, 0, 0), (1, 0, 0), (1, 1, 0), (2, 0, 0), (2, 1, 0), (2, 2, 0), (3, 0, 0), (4, 0, 0)]
+    weight = [0.9, 0.2, 0.8, 0.6, 0.7, 0.8, 0.1, 1.0]
+    crowd = table(rows, 6, 3, 3, [0, 1, 2, 1, -1, 2])
+    np.testing.assert_allclose(metrics.classes_by_weight(crowd, weight), [[1 / 2, 0, 1 / 2], [0, 1, 0]])
+    soft = np.array([[0.8, 0.2, 0], [0, 1, 0], [0, 0.5, 0.5], [1, 0, 0], [0, 0, 1], [0, 0, 1]])
+    # with a truth of its own item 4 leads, and of five items the upper half holds three: 4, 0 and 2
+    expected = [[0.8 / 3, 0.7 / 3, 1.5 / 3], [1 / 2, 1 / 2, 0]]
+    np.testing.assert_allclose(metrics.classes_by_weight(crowd, weight, soft), expected)
+
+
+@few
+@given(seeds)
+def test_both_halves_by_weight_make_up_the_classes_of_all_items_that_count(seed):
+    crowd, random = random_crowd(seed), np.random.default_rng(seed)
+    weight, counted = random.random(len(crowd.item)), np.unique(crowd.item[crowd.truth[crowd.item] >= 0])
+    halves = metrics.classes_by_weight(crowd, weight)
+    np.testing.assert_allclose(halves.sum(1), 1)
+    sizes = [-(-len(counted) // 2), len(counted) // 2]
+    np.testing.assert_allclose(sizes @ halves, np.bincount(crowd.truth[counted], minlength=3))
+    if len(counted) % 2 == 0:
+        np.testing.assert_allclose(metrics.classes_by_weight(crowd, -weight), halves[::-1])
+
+
 def test_annotator_accuracy_error_by_hand(small):
     predicted = np.array([0, 0, 1, 1, 0, 2, 0, 0])  # annotator 0 as observed, annotator 1 always right
     assert metrics.annotator_accuracy_error(small, predicted) == pytest.approx((0 + 2 / 3) / 2)
@@ -439,6 +471,43 @@ def test_remaining_uncertainty_agrees_with_the_formula_written_as_loops(seed):
 
 @few
 @given(seeds)
+def test_uncertainty_of_effective_matrices_is_that_of_one_annotator_per_annotation(seed):
+    problem = bound_problem(seed)
+    expected = uncertainty_of_effective_matrices(*problem)
+    np.testing.assert_allclose(metrics.remaining_uncertainty(*problem, effective=True), expected, atol=1e-12)
+    everyone = (*problem[:4], 0.3)
+    expected = uncertainty_of_effective_matrices(*problem[:4], np.full(len(problem[4]), 0.3))
+    np.testing.assert_allclose(metrics.remaining_uncertainty(*everyone, effective=True), expected, atol=1e-12)
+
+
+@few
+@given(seeds, st.floats(0, 1))
+def test_uncertainty_of_effective_matrices_is_never_below_the_decomposed_one(seed, omega):
+    """F_i <= R_i, since KL is convex; equal where omega is 0 or 1, or where pi_g = pi_r."""
+    crowd, prior, common, individual, weight = bound_problem(seed)
+
+    def both(*matrices_and_weight):
+        problem = (crowd, prior, common, *matrices_and_weight)
+        return metrics.remaining_uncertainty(*problem), metrics.remaining_uncertainty(*problem, effective=True)
+
+    for some in (weight, omega):
+        decomposed, effective = both(individual, some)
+        assert (decomposed <= effective + 1e-12).all()
+    same = np.broadcast_to(common, individual.shape)
+    for own, some in ((individual, np.round(weight)), (individual, round(omega)), (same, weight)):
+        np.testing.assert_allclose(*both(own, some), atol=1e-12)
+
+
+@pytest.mark.parametrize("entries", [1, 9 * 5])
+def test_the_size_of_the_blocks_does_not_change_the_uncertainty(monkeypatch, entries):
+    problem = bound_problem(0)
+    whole = metrics.remaining_uncertainty(*problem, effective=True)
+    monkeypatch.setattr("pyrocrowd.metrics.bound.ENTRIES_AT_ONCE", entries)  # one annotation, then five at a time
+    np.testing.assert_allclose(metrics.remaining_uncertainty(*problem, effective=True), whole)
+
+
+@few
+@given(seeds)
 def test_decomposed_bound_is_never_above_that_of_the_effective_matrices(seed):
     problem = bound_problem(seed)
     crowd, prior, common, individual, weight = problem
@@ -473,6 +542,41 @@ def test_bound_is_clipped_at_zero_lies_under_its_envelope_and_follows_its_formul
     assert metrics.minimax_bound(*problem, per_item=True) == pytest.approx(expected)
 
 
+@few
+@given(seeds)
+def test_bound_of_the_effective_matrices_follows_its_formula_and_is_never_the_smaller_one(seed):
+    problem = bound_problem(seed)
+    unknown, size = metrics.remaining_uncertainty(*problem, effective=True), 6
+    bound = metrics.minimax_bound(*problem, effective=True)
+    assert bound == pytest.approx(max(0, (unknown.sum() - np.log(2)) / (size**2 * np.log(3))))
+    for per_item in (False, True):
+        sharper = metrics.minimax_bound(*problem, per_item=per_item, effective=True)
+        assert metrics.minimax_bound(*problem, per_item=per_item) <= sharper + 1e-12
+
+
+@few
+@given(seeds)
+def test_envelope_is_an_upper_bound_of_the_minimax_bound(seed):
+    problem = bound_problem(seed)
+    for effective in (False, True):
+        unknown = metrics.remaining_uncertainty(*problem, effective=effective)
+        envelope = metrics.minimax_envelope(unknown.max(), 6, 3)
+        assert (unknown.sum() - np.log(2)) / (6**2 * np.log(3)) <= envelope + 1e-12  # not clipped
+        assert metrics.minimax_bound(*problem, effective=effective) <= max(0, envelope) + 1e-12
+    alike = metrics.minimax_envelope(np.log(3), 12, 3)  # where all F_i are the largest one, it is the bound
+    assert alike == pytest.approx((12 * np.log(3) - np.log(2)) / (12**2 * np.log(3)))
+
+
+@given(st.floats(1e-3, 3), st.integers(2, 100))
+@few
+def test_envelope_falls_in_the_number_of_items_from_the_corollary_on(largest, classes):
+    turn = 2 * np.log(2) / largest
+    items = np.ceil(turn) + np.arange(20)
+    assert (np.diff(metrics.minimax_envelope(largest, items, classes)) < 0).all()
+    if turn >= 2:  # and it rises up to there
+        assert (np.diff(metrics.minimax_envelope(largest, np.linspace(1, turn, 9), classes)) > 0).all()
+
+
 # ---------------------------------------------------------------- impossible input
 
 
@@ -498,6 +602,12 @@ def test_bound_is_clipped_at_zero_lies_under_its_envelope_and_follows_its_formul
         (lambda: metrics.global_confusion(table([(0, 0, 0)], 1, 1, 2), [2]), "between -1 and 1"),
         (lambda: metrics.global_confusion(table([(0, 0, 0)], 1, 1, 2), [0], empty="one"), "empty='one'"),
         (lambda: metrics.annotator_accuracy_error(table([(0, 0, 0)], 1, 1, 2, [0]), [0, 1]), "one per annotation"),
+        (lambda: metrics.common_mistakes(table([(0, 0, 0)], 1, 1, 2, [0]), [0, 1]), "truth has shape"),
+        (lambda: metrics.classes_by_weight(table([(0, 0, 0)], 1, 1, 2, [0]), [0.1, 0.2]), "each of 1 labels"),
+        (lambda: metrics.classes_by_weight(table([(0, 0, 0)], 1, 1, 2, [0]), [np.nan]), "finite number"),
+        (lambda: metrics.classes_by_weight(table([(0, 0, 0)], 1, 1, 2, [0]), [0.1]), "need at least 2"),
+        (lambda: metrics.minimax_envelope(0.1, 0, 2), "at least 1 item"),
+        (lambda: metrics.minimax_envelope(0.1, 5, 1), "2 classes"),
         (lambda: metrics.minimax_bound(table([(0, 0, 0)], 1, 1, 2), [[1, 0]], np.eye(2), np.eye(2)[None], 0), "smooth"),
     ],
 )

@@ -10,7 +10,8 @@ import pytest
 from pyrocrowd import Crowd, PyrocrowdError, store
 from pyrocrowd.cli import app
 from pyrocrowd.data import sets
-from pyrocrowd.data.simulate import SIMULATORS, Simulated, conal, folder, from_confusions, hidden
+from pyrocrowd import folders
+from pyrocrowd.data.simulate import SIMULATORS, Simulated, conal, from_confusions, hidden
 from pyrocrowd.data.simulate.arguments import flags, summary
 from pyrocrowd.data.simulate.matrices import flipping, random_pairs, random_targets
 
@@ -322,9 +323,9 @@ def test_a_failure_leaves_nothing_half_written(tmp_path, monkeypatch, fails_in):
         with pytest.raises(OSError):
             made.save(tmp_path / "new" / "place")
     else:  # half of the new files are in their place when the disk is full
-        move, calls = folder.Path.rename, []
+        move, calls = folders.Path.rename, []
         monkeypatch.setattr(
-            folder.Path, "rename", lambda path, to: fail() if calls.append(to) or len(calls) == 14 else move(path, to)
+            folders.Path, "rename", lambda path, to: fail() if calls.append(to) or len(calls) == 14 else move(path, to)
         )
     with pytest.raises(OSError):
         conal(**SMALL, seed=1).save(place, force=True)

@@ -206,7 +206,7 @@ def recover(model, crowd, anatomy, draws) -> dict:
     log_likelihood = np.empty((chains, count))
     means, noted, recorded = {}, {}, {}
     evaluate(model)
-    teller = None if "confusion" in [*anatomy.latent, *anatomy.recorded] else _joint_twin(model, anatomy)
+    teller = None if "confusion" in [*anatomy.latent, *anatomy.recorded] else joint_twin(model, anatomy)
     with progress_bar("posterior", chains * count) as advance:
         for chain, draw in np.ndindex(chains, count):
             values = {name: value[chain, draw] for name, value in draws.items()}
@@ -235,7 +235,7 @@ def recover(model, crowd, anatomy, draws) -> dict:
     )
 
 
-def _joint_twin(model, anatomy):
+def joint_twin(model, anatomy):
     """The model, or its twin with one truth per item, in which the chance of a label given the truth can be read off.
 
     None where there is no such twin: a story without truth has no confusion matrices.
@@ -258,12 +258,24 @@ def mean_confusions(model, crowd, values, anatomy) -> torch.Tensor:
     idle = np.flatnonzero(crowd.labels_per_annotator == 0)
     asked = np.unique(np.linspace(0, crowd.n_items - 1, min(crowd.n_items, ITEMS_FOR_THE_IDLE)).astype(int))
     strangers = crowd.pairs(np.tile(asked, len(idle)), np.repeat(idle, len(asked)))
-    size = max(1, int(MOST_CELLS * crowd.n_items // max(1, crowd.n_annotations * crowd.n_classes**2)))
     for part in [crowd, strangers] if len(idle) else [crowd]:
-        for batch in part.batches(min(size, part.n_items)):
-            tables = label_tables(model, batch, values, anatomy)[batch.mask]
+        for batch, tables in _tables_by_batch(model, part, values, anatomy):
             total.index_add_(0, batch.annotator[batch.mask], tables)
     return total / total.sum(-1, keepdim=True)
+
+
+def label_confusions(model, crowd, values, anatomy) -> torch.Tensor:
+    """Confusion matrix of every row of the table: (annotations, classes, classes)."""
+    found = torch.zeros(crowd.n_annotations, crowd.n_classes, crowd.n_classes, device=crowd.device)
+    for batch, tables in _tables_by_batch(model, crowd, values, anatomy):
+        found[batch.row[batch.mask]] = tables
+    return found
+
+
+def _tables_by_batch(model, crowd, values, anatomy):
+    size = int(MOST_CELLS * crowd.n_items // max(1, crowd.n_annotations * crowd.n_classes**2))
+    for batch in crowd.batches(min(max(1, size), crowd.n_items)):
+        yield batch, label_tables(model, batch, values, anatomy)[batch.mask]
 
 
 def draw_shape(draws) -> tuple[int, int]:

@@ -59,7 +59,19 @@ def later(home: str) -> Callable[[], list[Experiment]]:
     return build
 
 
-TABLES: dict[str, Table] = {}
+CONAL = "Chu, Ma, Wang: Learning from Crowds by Modeling Common Confusions. AAAI 2021, arXiv 2012.13052"
+REAL = ("labelme", "music_genre")
+HOME = "pyrocrowd.reproduce.conal"
+
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        Table("conal-table1", "CoNAL: accuracy on LabelMe and Music", CONAL, REAL, later(f"{HOME}:table1")),
+        Table("conal-table2", "CoNAL: weight of the distance term", CONAL, REAL, later(f"{HOME}:table2")),
+        Table("conal-table3", "CoNAL: are more parameters enough?", CONAL, REAL, later(f"{HOME}:table3")),
+        Table("conal-synthetic", "CoNAL: how much noise is common", CONAL, (), later(f"{HOME}:synthetic")),
+    )
+}
 
 
 def find(name: str) -> Table:

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyrocrowd.data.simulate.folder import HIDDEN, RECORD, written_whole
 from pyrocrowd.errors import PyrocrowdError, listed
+from pyrocrowd.folders import Kind
 
 if TYPE_CHECKING:
     from pyrocrowd.data.crowd import Crowd
+
+RECORD, HIDDEN = "simulation.json", "hidden.npz"
+BY_SPLIT = [name.format(split) for split in ("train", "valid", "test") for name in ("features_{}.npy", "truth_{}.csv")]
+FOLDER = Kind("simulated crowd", RECORD, (RECORD, HIDDEN, "annotations.csv", "tasks.txt", "classes.txt", *BY_SPLIT))
 
 
 @dataclass(repr=False)
@@ -64,7 +68,7 @@ class Simulated:
         force : bool
             Replace a simulated crowd that is there already; other files in its folder stay.
         """
-        with written_whole(folder, force) as place:
+        with FOLDER.written(folder, force) as place:
             self._write(place)
         return Path(folder)
 
