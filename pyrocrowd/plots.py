@@ -93,6 +93,7 @@ def classes_by_weight(crowd, weight, truth=None, ax=None) -> Axes:
     ax.barh(place - 0.2, shares[0], 0.38, color=STRONG, label="half of high weight")
     ax.barh(place + 0.2, shares[1], 0.38, color=FAINT, label="half of low weight")
     ax.set_yticks(place, crowd.class_names)
+    ax.margins(y=0.01)
     ax.invert_yaxis()  # the first class on top, as in a matrix
     ax.set(xlabel="share of the items", ylabel="true class")
     ax.tick_params(axis="y", length=0)
@@ -142,7 +143,7 @@ def _heat_map(ax, matrix, names, largest=1.0):
     ax.spines[:].set_color("0.8")
     if len(names) <= NUMBERS_UP_TO:
         for (row, column), value in np.ndenumerate(matrix):
-            dark = value > 0.45 * largest
+            dark = value > 0.33 * largest  # where white is easier to read than grey
             ax.text(column, row, _short(value), ha="center", va="center", fontsize=8, color="white" if dark else "0.2")
     return image
 

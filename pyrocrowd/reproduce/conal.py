@@ -131,7 +131,7 @@ def _crowd_layer(dataset, method, layer, published):
 
 STRENGTHS, PROPORTIONS = (0.4, 0.5, 0.6, 0.7, 0.8), (0.0, 0.3, 0.4, 0.5, 0.6, 0.7)
 INDIVIDUAL = (0.3, 0.7)  # diagonal 0.7, which the paper's "high quality" suggests, and its definition taken literally
-SYNTHETIC_ENGINE = {"epochs": 20, "batch_size": 256, "learning_rate": 0.01, "patience": 0}
+SYNTHETIC_ENGINE = {"epochs": 60, "batch_size": 256, "learning_rate": 0.01, "patience": 0}
 WITHOUT = "omega = 0"
 
 
