@@ -102,7 +102,7 @@ class Conal(PyroModule):
             omega = "pair" if has_features else "annotator"
         if isinstance(omega, str):
             one_of("omega", omega, ("pair", "annotator", "annotation"))
-        elif not 0 <= omega <= 1:
+        elif not isinstance(omega, (int, float)) or not 0 <= omega <= 1:
             raise PyrocrowdError(f"omega must be auto, pair, annotator, annotation or a chance in [0, 1], not {omega}.")
         if omega == "pair" and not has_features:
             raise PyrocrowdError("omega=pair needs item features and the crowd has none: use annotator.")
@@ -116,7 +116,8 @@ class Conal(PyroModule):
             described = people if crowd.annotator_features is None else crowd.annotator_features.shape[1]
             self.of_annotator = nn.Linear(described, embedding)
             self.of_item = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(crowd.feature_shape), embedding))
-            self.temperature, self.bias = _number_or_learned(temperature, 1.0), _number_or_learned(bias, 0.0)
+            self.temperature = _number_or_learned("temperature", temperature, 1.0)
+            self.bias = _number_or_learned("bias", bias, 0.0)
         elif omega == "annotation":
             self.omega_logit = nn.Parameter(torch.zeros(crowd.n_annotations))
         if not strength:
@@ -229,5 +230,9 @@ class Conal(PyroModule):
         return values
 
 
-def _number_or_learned(given, start):
-    return nn.Parameter(torch.tensor(start)) if given == "learned" else float(given)
+def _number_or_learned(name, given, start):
+    if given == "learned":
+        return nn.Parameter(torch.tensor(start))
+    if not isinstance(given, (int, float)):
+        raise PyrocrowdError(f"{name} must be a number or learned, not {given!r}.")
+    return float(given)

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import entropy
 from sklearn.metrics import f1_score
 
 from pyrocrowd import metrics
+from pyrocrowd.data.simulate import pairwise_flippers
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"  # beside the repository
 HIGHWAY, INSIDE_CITY, TALL_BUILDING, STREET, FOREST, COAST, MOUNTAIN, OPEN_COUNTRY = range(8)
@@ -577,6 +578,48 @@ def test_envelope_falls_in_the_number_of_items_from_the_corollary_on(largest, cl
         assert (np.diff(metrics.minimax_envelope(largest, np.linspace(1, turn, 9), classes)) > 0).all()
 
 
+# ---------------------------------------------------------------- dominance of Tanno et al.
+
+
+def test_dominance_is_the_smallest_margin_of_a_diagonal_entry_in_its_column():
+    confusion = np.array([[0.7, 0.2, 0.1], [0.4, 0.5, 0.1], [0.0, 0.25, 0.75]])
+    assert metrics.dominance(confusion) == pytest.approx(0.25)  # of the second column, 0.5 - 0.25
+    batch = np.stack([confusion, np.eye(3), np.full((3, 3), 1 / 3), np.roll(np.eye(3), 1, 0)])
+    np.testing.assert_allclose(metrics.dominance(batch), [0.25, 1, 0, -1])
+    assert metrics.diagonally_dominant(batch).tolist() == [True, True, False, False]
+    assert metrics.diagonally_dominant(batch, margin=0.3).tolist() == [False, True, False, False]
+
+
+def test_dominance_is_a_condition_on_columns_and_not_on_rows():
+    by_columns = np.array([[0.95, 0.05], [0.6, 0.4]])
+    by_rows = np.array([[0.4, 0.3, 0.3], [0.45, 0.55, 0], [0, 0, 1]])
+    assert metrics.diagonally_dominant(by_columns) and by_columns.argmax(1).tolist() == [0, 0]
+    assert not metrics.diagonally_dominant(by_rows) and by_rows.argmax(1).tolist() == [0, 1, 2]
+
+
+@few
+@given(seeds, st.integers(2, 6), st.floats(0.3, 1), st.floats(0.3, 1))
+def test_no_dominant_matrix_that_explains_the_labels_has_a_smaller_trace_than_the_true_one(seed, classes, own, right):
+    """Lemma 1 of Tanno et al.: where pi = P pihat, and pi and pihat are dominant, trace(pi) <= trace(pihat)."""
+    drawn = matrices(2, classes, seed)
+    estimated = own * np.eye(classes) + (1 - own) * drawn[0]
+    classifier = right * np.eye(classes) + (1 - right) * drawn[1]
+    true = classifier @ estimated
+    assume(metrics.diagonally_dominant(true) and metrics.diagonally_dominant(estimated))
+    assert np.trace(true) <= np.trace(estimated) + 1e-12
+    assert (np.diagonal(true) <= np.diagonal(estimated) + 1e-12).all()
+
+
+@few
+@given(seeds, st.floats(0, 1))
+def test_five_flippers_of_whom_two_share_a_target_are_dominant_above_two_sevenths(seed, skill):
+    """n / (n + R) with n = 2 and R = 5, or 0.2857."""
+    assume(abs(skill - 2 / 7) > 1e-9)
+    mean = pairwise_flippers(5, 10, skill, seed=seed).mean(0)
+    assert metrics.diagonally_dominant(mean) == (skill > 2 / 7)
+    assert metrics.dominance(mean) == pytest.approx(skill - 2 * (1 - skill) / 5)
+
+
 # ---------------------------------------------------------------- impossible input
 
 
@@ -594,6 +637,8 @@ def test_envelope_falls_in_the_number_of_items_from_the_corollary_on(largest, cl
         (lambda: metrics.js_divergence(np.ones(3), np.ones(3)), "one size C"),
         (lambda: metrics.skill(5 * np.eye(3)), "not counts"),
         (lambda: metrics.skill(np.full((2, 2), np.nan)), "outside"),
+        (lambda: metrics.dominance(np.ones(3)), "one size C"),
+        (lambda: metrics.diagonally_dominant(5 * np.eye(3)), "not counts"),
         (lambda: metrics.match_matrices(np.eye(3)[None], matrices(2, 3, 0)), "cannot cover 2"),
         (lambda: metrics.noise_rates(table([(0, 0, 0)], 1, 1, 2)), "give the crowd a truth"),
         (lambda: metrics.noise_rates(table([(0, 0, 0)], 2, 1, 2, [-1, 1])), "give the crowd a truth"),

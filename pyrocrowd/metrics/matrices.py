@@ -86,6 +86,27 @@ def spammer_score(confusion):
     return (size * skill(confusion) - confusion.sum((-2, -1)) / size) / (size - 1)
 
 
+def dominance(confusion):
+    """Smallest margin by which a label is likeliest given its own class: (..., C, C) -> (...).
+
+    min_i (P[i, i] - max_{j != i} P[j, i]), in [-1, 1]; see `diagonally_dominant`.
+    """
+    confusion = as_matrices(confusion)
+    others = np.where(np.eye(confusion.shape[-1], dtype=bool), -np.inf, confusion).max(-2)
+    return (np.diagonal(confusion, axis1=-2, axis2=-1) - others).min(-1)
+
+
+def diagonally_dominant(confusion, margin=0.0):
+    """Whether P[i, i] > P[j, i] + margin for all j != i: (..., C, C) -> (...) of bool.
+
+    The condition of Tanno et al. (2019, arXiv 1902.03680) on COLUMNS: no other class gets label i as often as class i
+    does. It is not the usual one on rows, that class i gets no other label as often as i, and neither implies the
+    other. Their Theorem 1 asks it of the mean over annotators, ``confusion.mean(0)``, and not of each one: among the
+    matrices that fulfil it and explain the labels with some classifier, the true ones have the smallest mean trace.
+    """
+    return dominance(confusion) > margin
+
+
 def bias_score(confusion):
     """Largest minus median column mean, max_l pbar_l - median_l pbar_l: (..., C, C) -> (...)."""
     share = as_matrices(confusion).mean(-2)

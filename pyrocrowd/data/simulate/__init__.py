@@ -7,7 +7,19 @@ pandas before a crowd is made.
 from pyrocrowd.data.simulate.conal import conal
 from pyrocrowd.data.simulate.matrices import from_confusions, hammers_and_spammers
 from pyrocrowd.data.simulate.simulated import Simulated, hidden
+from pyrocrowd.data.simulate.trace import four_annotators, hammer_spammers, pairwise_flippers, trace
 
-SIMULATORS = {simulator.__name__: simulator for simulator in (conal,)}
+SIMULATORS = {simulator.__name__: simulator for simulator in (conal, trace)}
 
-__all__ = ["SIMULATORS", "Simulated", "conal", "from_confusions", "hammers_and_spammers", "hidden"]
+__all__ = [
+    "SIMULATORS",
+    "Simulated",
+    "conal",
+    "four_annotators",
+    "from_confusions",
+    "hammer_spammers",
+    "hammers_and_spammers",
+    "hidden",
+    "pairwise_flippers",
+    "trace",
+]
