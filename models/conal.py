@@ -184,7 +184,7 @@ class Conal(PyroModule):
         """Chance of the common matrix for every label of a batch, (slot, items)."""
         if self.omega_kind == "annotation":
             logit = self.omega_logit
-            known = crowd.n_annotations == len(logit)  # a pair that nobody labelled gets what is usual
+            known = not crowd.made_up and crowd.n_annotations == len(logit)  # a pair without label gets what is usual
             return torch.sigmoid(logit[crowd.row] if known else logit.mean())
         if self.omega_kind != "pair":
             return torch.tensor(float(self.omega_kind))

@@ -8,22 +8,22 @@ The story:
 2. The layer of annotator r makes scores of them, a_ir = g_r(p_i).
 3. y_ir ~ Categorical(softmax(a_ir)).
 
-| symbol | meaning                                                | site          |
-|--------|--------------------------------------------------------|---------------|
-| p_i    | class probabilities of item i                          | `truth_probs` |
-| z_i    | true class of item i, with likelihood="joint"          | `truth`       |
-| y_ir   | label of annotator r for item i                        | `label`       |
+| symbol | meaning                                       | site          |
+|--------|-----------------------------------------------|---------------|
+| p_i    | class probabilities of item i                 | `truth_probs` |
+| z_i    | true class of item i, with likelihood="joint" | `truth`       |
+| y_ir   | label of annotator r for item i               | `label`       |
 
 The weights of the layers are trained like those of the network and have no prior: there is nothing to sample. They
-are in `fit.weights`, under the names of the last column.
+are in `fit.weights`, as `module.` and the name in the last column.
 
-| `layer`        | in the paper | g_r(p)                  | begins at      | weights                   |
-|----------------|--------------|-------------------------|----------------|---------------------------|
-| `matrix`       | MW           | p W_r                   | W = start I    | `matrix`                  |
-| `weights`      | VW           | w_r * p, class by class | w = start      | `weight`                  |
-| `bias`         | VB           | p + b_r                 | b = 0          | `offset`                  |
-| `weights_bias` | VW+B         | w_r * p + b_r           | both           | `weight`, `offset`        |
-| `scalar`       | SW           | w_r p, w_r one number   | w = start      | `weight`                  |
+| `layer`        | in the paper | g_r(p)                  | begins at       | weights                  |
+|----------------|--------------|-------------------------|-----------------|--------------------------|
+| `matrix`       | MW           | p W_r                   | W = start I     | `matrix`                 |
+| `weights`      | VW           | w_r * p, class by class | w = start       | `weight`                 |
+| `bias`         | VB           | p + b_r                 | b = 0           | `offset`                 |
+| `weights_bias` | VW+B         | w_r * p + b_r           | both            | `weight`, `offset`       |
+| `scalar`       | SW           | w_r p, w_r one number   | w = start       | `weight`                 |
 | `stacked`      | -            | softmax(p V_r) W_r      | V = W = start I | `first_matrix`, `matrix` |
 
 `stacked` is DL-CL_Over of Chu, Ma and Wang (2021), with twice the weights of `matrix` and no better for it. They call
@@ -37,7 +37,8 @@ p_i, `sum_i log sum_c p_i[c] prod_r softmax(g_r(e_c))[y_ir]`, where e_c is all c
 
 Confusion matrices. Row c of annotator r is `softmax(g_r(e_c))`; for `matrix`, the soft-max of each row of W_r. In the
 joint form this is the chance of each label given the truth. In the other it is what the layer makes of a classifier
-without doubt; since the layer can undo any doubt of p_i, it ranks annotators and need not match their frequencies.
+without doubt, and need not match how often annotators confuse classes: W_r and the doubts in p_i can stand in for each
+other.
 
 Differences from the paper's code: its loss is the mean over all items x annotators, where a missing label counts as
 zero, so that its gradients are smaller by the share of cells that are filled; here every label counts once. Its weights
@@ -51,7 +52,7 @@ from pyro.nn import PyroModule
 from torch import nn
 
 from pyrocrowd.distributions import Confused
-from pyrocrowd.errors import one_of
+from pyrocrowd.errors import at_least, one_of
 from pyrocrowd.nets import backbone
 
 LAYERS = ("matrix", "weights", "bias", "weights_bias", "scalar", "stacked")
@@ -64,6 +65,7 @@ class CrowdLayer(PyroModule):
         super().__init__()
         one_of("layer", layer, LAYERS)
         one_of("likelihood", likelihood, ("joint", "per_annotation"))
+        at_least("start", start, 0)
         self.layer, self.likelihood = layer, likelihood
         classes, people = crowd.n_classes, crowd.n_annotators
         self.net = backbone(net, crowd)

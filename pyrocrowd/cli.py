@@ -283,7 +283,8 @@ def models(as_json: AsJson = False) -> None:
     rows = []
     for name in zoo.names():
         entry = zoo.find(name)
-        engines = [engine for engine in ENGINES if engine != "em" or entry.m_step is not None]
+        absent = {"em": entry.m_step is None, "nuts": entry.has_networks}  # which it would leave untrained
+        engines = [engine for engine in ENGINES if not absent.get(engine)]
         needs = "features" if entry.has_networks else "labels"
         rows.append(
             {

@@ -37,6 +37,9 @@ def to_arviz(fit):
         "labels_per_annotator": ["annotator"],
         "truth_probability": ["item", "class"],
     }
+    if crowd.annotator_features is not None:
+        constant["annotator_features"] = crowd.annotator_features
+        dims["annotator_features"] = ["annotator", "annotator_feature"]
     if crowd.truth is not None:
         constant["known_truth"], dims["known_truth"] = crowd.truth, ["item"]
     for name, probability in fit.marginals.items():

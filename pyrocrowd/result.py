@@ -15,6 +15,7 @@ from pyrocrowd.data import Crowd
 from pyrocrowd.errors import PyrocrowdError, did_you_mean
 from pyrocrowd.infer.exact import explain_crowd
 from pyrocrowd.infer.run import (
+    MOST_CELLS,
     Learned,
     bind,
     draw_shape,
@@ -218,16 +219,7 @@ class Fit:
         else:
             low, high = (beta.ppf(tail, 1 + skill * n_labels, 1 + (1 - skill) * n_labels) for tail in tails)
             low, high = np.minimum(low, skill), np.maximum(high, skill)
-        wrong = _numpy(crowd.to("cpu").count(torch.as_tensor(self.truth))).copy()
-        rows = np.maximum(wrong.sum(-1), 1e-12)
-        np.einsum("rcc->rc", wrong)[:] = 0
-        worst = wrong.reshape(crowd.n_annotators, -1).argmax(-1)
-        true, given = np.divmod(worst, crowd.n_classes)
-        who = np.arange(crowd.n_annotators)
-        seen = wrong[who, true, given] >= 0.5
-        names = crowd.class_names.astype(str).astype(object)
-        confuses = np.where(seen, names[true] + " -> " + names[given], "")
-        rate = np.where(seen, wrong[who, true, given] / rows[who, true], 0.0)
+        confuses, rate = self._worst_confusions()
         return pd.DataFrame(
             {
                 "annotator": crowd.annotator_names,
@@ -240,12 +232,36 @@ class Fit:
             }
         )
 
+    def _worst_confusions(self):
+        """The most frequent mistake of every annotator, in words, and how often it happens given the true class."""
+        crowd, classes = self.crowd, self.crowd.n_classes
+        if crowd.n_annotators * classes**2 <= MOST_CELLS:
+            counts = _numpy(crowd.to("cpu").count(torch.as_tensor(self.truth))).reshape(-1)
+            cell = np.arange(len(counts))
+        else:  # many classes: only the cells that occur, with the likeliest class as the truth
+            cell = (crowd.annotator * classes + self.truth.argmax(-1)[crowd.item]) * classes + crowd.label
+            cell, counts = np.unique(cell, return_counts=True)
+        row, given = np.divmod(cell, classes)
+        who, true = np.divmod(row, classes)
+        rows = np.bincount(row, counts, minlength=crowd.n_annotators * classes)
+        order = np.lexsort((-cell, np.where(true == given, -1.0, counts), who))  # the last is the worst
+        last = np.append(np.flatnonzero(np.diff(who[order])), len(order) - 1) if len(order) else order
+        worst = np.zeros(crowd.n_annotators, int)
+        worst[who[order[last]]] = order[last]
+        seen = np.zeros(crowd.n_annotators, bool)
+        seen[who[order[last]]] = (counts[order[last]] >= 0.5) & (true != given)[order[last]]
+        names = crowd.class_names.astype(str).astype(object)
+        confuses = np.where(seen, names[true[worst]] + " -> " + names[given[worst]], "")
+        return confuses, np.where(seen, counts[worst] / np.maximum(rows[row[worst]], 1e-12), 0.0)
+
     def _confusion_draws(self):
         draws = self.draws.get("confusion")
         shape = (self.crowd.n_annotators, self.crowd.n_classes, self.crowd.n_classes)
         return draws if draws is not None and draws.shape[2:] == shape else None
 
     def _counted(self):
+        if self.crowd.n_annotators * self.crowd.n_classes**2 > MOST_CELLS:
+            raise PyrocrowdError("There are too many classes for the matrices of all annotators: use pair_confusion.")
         return metrics.annotator_confusions(self.crowd, self.truth)
 
     # ---------------------------------------------------------------- figures

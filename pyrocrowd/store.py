@@ -183,7 +183,7 @@ def _sizes(crowd) -> dict:
 def _crowd_from(groups, data) -> Crowd:
     """The crowd of a saved run. Features are not kept: zeros that take no memory stand in for their shape."""
     constant, observed = groups["constant_data"], groups["observed_data"]
-    shape, known = data["feature_shape"], constant.get("known_truth")
+    shape, known, described = data["feature_shape"], constant.get("known_truth"), constant.get("annotator_features")
     features = None if shape is None else np.broadcast_to(np.zeros((), np.float32), (data["items"], *shape))
     return Crowd(
         constant["item_index"].values,
@@ -193,6 +193,7 @@ def _crowd_from(groups, data) -> Crowd:
         annotator_names=_names(constant["annotator"]),
         class_names=_names(constant["class"]),
         features=features,
+        annotator_features=None if described is None else described.values,
         truth=None if known is None else known.values,
     )
 

@@ -1,6 +1,7 @@
 """What holds for every model in `models/`: a new file is tested by existing."""
 
 import warnings
+from functools import cache
 from itertools import product
 
 import arviz as az
@@ -30,11 +31,21 @@ VARIANTS = {
         {"link": "softmax_linear"},
         {"link": "softmax_linear", "likelihood": "per_annotation", "strength": 0, "apart": 1e-5},
     ],
+    "crowd_layer": [
+        {},
+        {"layer": "weights"},
+        {"layer": "bias"},
+        {"layer": "weights_bias"},
+        {"layer": "scalar", "start": 2.0},
+        {"layer": "stacked"},
+        {"likelihood": "joint"},
+        {"likelihood": "joint", "layer": "stacked"},
+    ],
     "dawid_skene": [{}, {"likelihood": "per_annotation"}, {"smoothing": 1.0}],
     "majority_vote": [{}, {"vote": "hard"}],
 }
 CASES = [(name, options) for name in zoo.builtin_names() for options in VARIANTS.get(name, [{}])]
-JOINT = [case for case in CASES if case[1].get("likelihood") != "per_annotation"]
+JOINT = [case for case in CASES if zoo.find(case[0]).settle(case[1]).get("likelihood") != "per_annotation"]
 HAS_EM = [
     case
     for case in JOINT
@@ -55,6 +66,27 @@ def prepared(name, options, crowd):
     if isinstance(bound, torch.nn.Module):
         bound.eval()
     return bound, examine(bound, crowd, name)
+
+
+@cache
+def needs_features(name):
+    """Whether a model says that it cannot do without item features."""
+    try:
+        prepared(name, {}, Crowd.from_matrix([[0, 1], [1, 1]]))
+    except pyrocrowd.PyrocrowdError as refusal:
+        return "features" in str(refusal)
+    return False
+
+
+def fitted(name, crowd, **options):
+    """A fit as it comes. A model that needs a network gets a small one that begins at zero: a random one would know
+    the classes by their numbers from the start."""
+    if not needs_features(name):
+        return pyrocrowd.fit(name, crowd, seed=1, **options)
+    network = torch.nn.Linear(*crowd.feature_shape, crowd.n_classes)
+    torch.nn.init.zeros_(network.weight)
+    torch.nn.init.zeros_(network.bias)
+    return pyrocrowd.fit(name, crowd, MAP(steps=200, learning_rate=0.1), seed=1, net=network, **options)
 
 
 def values_drawn_from_the_prior(bound, anatomy, batch):
@@ -184,16 +216,19 @@ def test_the_em_optimum_is_the_map_optimum(name, options):
 
 @pytest.mark.parametrize("name", LEARNS_ANNOTATORS)
 def test_it_beats_majority_vote_on_a_crowd_with_spammers(name):
-    crowd = spammed_crowd(items=300).crowd
-    fit = pyrocrowd.fit(name, crowd)
+    crowd = spammed_crowd(items=300, features=needs_features(name)).crowd
+    fit = fitted(name, crowd)
     voted = metrics.accuracy(crowd.truth, metrics.soft_vote(crowd))
     assert fit.metrics()["accuracy"] > voted + 0.1
 
 
 @pytest.mark.parametrize("name", LEARNS_ANNOTATORS)
 def test_it_recovers_the_confusion_matrices_of_a_large_crowd(name):
-    made = spammed_crowd(items=3000, labels_per_item=5)
-    fit = pyrocrowd.fit(name, made.crowd)
+    made = spammed_crowd(items=3000, labels_per_item=5, features=needs_features(name))
+    # Without a truth that all labels of an item share, a matrix and the doubts of a classifier can stand in for each
+    # other.
+    joint = {"likelihood": "joint"} if "likelihood" in zoo.find(name).hyper_parameters else {}
+    fit = fitted(name, made.crowd, **joint)
     assert np.abs(fit.confusion().values - made.confusion).mean() < 0.02
 
 
@@ -202,19 +237,19 @@ class TestInvariance:
     """The answer does not depend on how rows, annotators and classes are numbered, nor on somebody idle."""
 
     def base(self, name):
-        crowd = spammed_crowd(items=60).crowd
-        return crowd, pyrocrowd.fit(name, crowd, seed=1)
+        crowd = spammed_crowd(items=60, features=needs_features(name)).crowd
+        return crowd, fitted(name, crowd)
 
     def test_to_the_order_of_the_rows(self, name):
         crowd, fit = self.base(name)
         shuffled = crowd.keep(np.random.default_rng(0).permutation(crowd.n_annotations))
-        assert np.allclose(pyrocrowd.fit(name, shuffled, seed=1).truth, fit.truth, atol=1e-6)
+        assert np.allclose(fitted(name, shuffled).truth, fit.truth, atol=1e-6)
 
     def test_to_the_numbering_of_annotators(self, name):
         crowd, fit = self.base(name)
         order = np.random.default_rng(0).permutation(crowd.n_annotators)
         renamed = crowd._with(annotator=order[crowd.annotator])
-        again = pyrocrowd.fit(name, renamed, seed=1)
+        again = fitted(name, renamed)
         assert np.allclose(again.truth, fit.truth, atol=1e-6)
         assert np.allclose(again.confusion().values[order], fit.confusion().values, atol=1e-6)
 
@@ -222,19 +257,19 @@ class TestInvariance:
         crowd, fit = self.base(name)
         order = np.random.default_rng(0).permutation(crowd.n_classes)
         renamed = crowd._with(label=order[crowd.label])
-        again = pyrocrowd.fit(name, renamed, seed=1)
+        again = fitted(name, renamed)
         assert np.allclose(again.truth[:, order], fit.truth, atol=1e-6)
 
     def test_to_an_idle_annotator(self, name):
         crowd, fit = self.base(name)
         larger = crowd._with(annotator_names=np.append(crowd.annotator_names, 99))
-        assert np.allclose(pyrocrowd.fit(name, larger, seed=1).truth, fit.truth, atol=1e-6)
+        assert np.allclose(fitted(name, larger).truth, fit.truth, atol=1e-6)
 
     def test_to_the_size_of_the_batches_of_an_evaluation(self, name, monkeypatch):
         crowd, fit = self.base(name)
         whole = Crowd.batches
         monkeypatch.setattr(Crowd, "batches", lambda self, size=None, generator=None: whole(self, size or 7, generator))
-        assert np.allclose(pyrocrowd.fit(name, crowd, seed=1).truth, fit.truth, atol=1e-6)
+        assert np.allclose(fitted(name, crowd).truth, fit.truth, atol=1e-6)
 
 
 @named(CASES)
@@ -278,6 +313,53 @@ def test_the_per_annotation_loss_of_dawid_skene_is_the_cross_entropy_written_out
     assert float(found.evidence.sum()) == pytest.approx(float(by_hand), abs=1e-5)
 
 
+LAYERS = {  # scores from class probabilities and one annotator's weights
+    "matrix": lambda p, own: p @ own["matrix"],
+    "weights": lambda p, own: torch.diag(own["weight"]) @ p,
+    "bias": lambda p, own: p + own["offset"],
+    "weights_bias": lambda p, own: torch.diag(own["weight"]) @ p + own["offset"],
+    "scalar": lambda p, own: own["weight"].item() * p,
+    "stacked": lambda p, own: (p @ own["first_matrix"]).softmax(-1) @ own["matrix"],
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_loss_of_crowd_layer_is_the_cross_entropy_of_its_layer_written_out(layer, tiny):
+    bound, anatomy = prepared("crowd_layer", {"layer": layer, "net": "linear"}, tiny)
+    with torch.no_grad():
+        for parameter in bound.parameters():
+            parameter.normal_()
+        p = bound.net(torch.as_tensor(tiny.features)).softmax(-1)
+        found = explain(bound, tiny.batch(), {}, anatomy)
+        by_hand = 0.0
+        for item, annotator, label in zip(tiny.item, tiny.annotator, tiny.label, strict=True):
+            own = {name: one[annotator] for name, one in bound.named_parameters() if not name.startswith("net")}
+            scores = LAYERS[layer](p[item], own)
+            by_hand += scores[label] - scores.exp().sum().log()
+    assert float(found.evidence.sum()) == pytest.approx(float(by_hand), abs=1e-10)
+    assert torch.equal(found.truth, p)
+
+
+def test_the_matrices_of_crowd_layer_are_the_soft_max_of_each_row_of_its_weights(tiny):
+    fit = pyrocrowd.fit("crowd_layer", tiny, MAP(steps=20))
+    assert np.allclose(fit.confusion().values, fit.weights["module.matrix"].softmax(-1), atol=1e-12)
+    assert fit.predict_proba(tiny.features).shape == (3, 2)
+
+
+def test_layers_have_as_many_weights_as_the_papers_count(tiny):
+    counts = {}
+    for layer in ("matrix", "stacked", "weights", "scalar"):
+        bound, _ = prepared("crowd_layer", {"layer": layer}, tiny)
+        counts[layer] = sum(one.numel() for name, one in bound.named_parameters() if not name.startswith("net"))
+    assert counts == {"matrix": 2 * 2**2, "stacked": 2 * 2 * 2**2, "weights": 2 * 2, "scalar": 2}  # R = C = 2
+
+
+@pytest.mark.parametrize("net", ["mlp", torch.nn.Linear(2, 2)])
+def test_crowd_layer_asks_for_features_in_one_sentence(net):
+    with pytest.raises(pyrocrowd.PyrocrowdError, match="features and the crowd has none: give them with --features"):
+        pyrocrowd.fit("crowd_layer", Crowd.from_matrix([[0, 1], [1, 1]]), net=net)
+
+
 def test_joint_and_per_annotation_probabilities_of_the_specified_oracle():
     """C = 2, p = (.7, .3): joint 0.294, per annotation 0.69 x 0.49 = 0.3381."""
     crowd = Crowd.from_matrix([[0, 1]], classes=[0, 1])
@@ -297,10 +379,11 @@ def test_majority_vote_gives_the_shares_or_the_winner():
     assert np.allclose(pyrocrowd.fit("majority_vote", crowd, vote="hard").truth, [[0, 1], [1, 0], [1, 0]])
 
 
-def spammed_crowd(items, labels_per_item=4):
+def spammed_crowd(items, labels_per_item=4, features=False):
     """Three classes, five decent annotators and five who always say 0: majority vote fails."""
     truth = np.random.default_rng(3).integers(3, size=items)
-    return from_confusions(truth, hammers_and_spammers(5, 5, 3), labels_per_item, seed=4)
+    told = np.random.default_rng(5).normal(np.eye(3)[truth], 0.3) if features else None
+    return from_confusions(truth, hammers_and_spammers(5, 5, 3), labels_per_item, seed=4, features=told)
 
 
 def test_the_parameter_store_of_the_caller_is_left_alone(tiny):

@@ -98,7 +98,8 @@ def test_the_python_blocks_run_and_give_what_the_text_says(names):
 
 def test_the_commands_run_and_leave_the_files_that_the_table_names(folder, printed):
     rows = table_after("## What a run leaves")
-    assert {row["file"].strip("`") for row in rows} == {file.name for file in (folder / "one-coin-run").iterdir()}
+    left = {file.name for run in ("one-coin-run", "conal-run") for file in (folder / run).iterdir()}
+    assert {row["file"].strip("`") for row in rows} == left
     assert (folder / "run" / "labels.csv").read_text().startswith("item,label,confidence,")
     assert (folder / "run" / "annotators.csv").read_text().startswith("annotator,n_labels,skill,skill_low,skill_high,")
     assert (folder / "labels-again.csv").read_text() == (folder / "one-coin-run" / "labels.csv").read_text()
@@ -148,8 +149,9 @@ def test_the_table_of_models_names_exactly_the_engines_that_work(name, engine):
 def test_every_flag_that_the_text_mentions_exists():
     from pyrocrowd.cli import app
 
-    verbs = typer.main.get_command(app).commands.values()
-    known = {flag for verb in verbs for one in verb.params for flag in one.opts}
+    verbs = typer.main.get_command(app).commands
+    simulators = [verbs["simulate"].get_command(None, name) for name in verbs["simulate"].list_commands(None)]
+    known = {flag for verb in [*verbs.values(), *simulators] for one in verb.params for flag in one.opts}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", README)) <= known
 
 

@@ -7,10 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from pyrocrowd import Crowd, PyrocrowdError, store
+from pyrocrowd import Crowd, PyrocrowdError, folders, store
 from pyrocrowd.cli import app
 from pyrocrowd.data import sets
-from pyrocrowd import folders
 from pyrocrowd.data.simulate import SIMULATORS, Simulated, conal, from_confusions, hidden
 from pyrocrowd.data.simulate.arguments import flags, summary
 from pyrocrowd.data.simulate.matrices import flipping, random_pairs, random_targets

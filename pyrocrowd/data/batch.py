@@ -34,12 +34,16 @@ class Batch:
     row : torch.Tensor, shape (slot, size)
         Which row of the crowd's table each label is.
     annotator_features : torch.Tensor, shape (n_annotators, dimension), or None
+    made_up : bool
+        Whether nobody gave these labels: a model is asked about the pairs, and `row` is no row of the fitted table.
     """
 
-    def __init__(self, sizes, index, annotator, label, mask, row, features=None, annotator_features=None):
+    def __init__(
+        self, sizes, index, annotator, label, mask, row, features=None, annotator_features=None, made_up=False
+    ):
         self.n_items, self.n_annotators, self.n_classes, self.n_annotations = sizes
         self.index, self.annotator, self.label, self.mask, self.row = index, annotator, label, mask, row
-        self.annotator_features = annotator_features
+        self.annotator_features, self.made_up = annotator_features, made_up
         self.features_were_read = False
         self._features = features
         # The plates live as long as the batch: a model may enter each as often as it likes, and a step builds none.

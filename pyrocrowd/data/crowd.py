@@ -57,7 +57,7 @@ class Crowd:
         self.truth = None if truth is None else np.asarray(truth, np.int64)
         self.device = torch.device(device)
         self._feature_source = FeatureSource(features)
-        self._full_batch = None
+        self._full_batch, self._made_up = None, False
         problems = self._problems()
         if problems:
             raise PyrocrowdError(problems)
@@ -232,7 +232,9 @@ class Crowd:
 
     def pairs(self, item, annotator) -> Crowd:
         """The same items and annotators with a made-up label for each of these pairs: to ask a model about them."""
-        return self._with(item=item, annotator=annotator, label=np.zeros(len(item), np.int64))
+        asked = self._with(item=item, annotator=annotator, label=np.zeros(len(item), np.int64))
+        asked._made_up = True
+        return asked
 
     def split(self, fraction=0.8, seed=0) -> tuple[Crowd, Crowd]:
         """Two crowds with disjoint items: a random `fraction` of them, and the rest."""
@@ -387,6 +389,7 @@ class Crowd:
             row,
             self._feature_source.rows(index, self.device),
             annotator_features,
+            self._made_up,
         )
 
     def _problems(self) -> list[str]:

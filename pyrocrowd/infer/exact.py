@@ -27,6 +27,8 @@ from torch.distributions import biject_to, constraints
 
 from pyrocrowd.data.batch import ANNOTATION_DIM, ITEM_DIM
 
+MOST_SCORES = 2e8  # scores, one for every annotation and class, that are held at once
+
 
 @dataclass
 class Explained:
@@ -244,6 +246,8 @@ def explain_crowd(model, crowd, values, anatomy, pointwise=False, joint=False, b
     """
     posterior, recorded, log_likelihood, local_log_prior = {}, {}, 0.0, 0.0
     by_label = torch.zeros(crowd.n_annotations, device=crowd.device)
+    if batch_size is None and crowd.n_annotations * crowd.n_classes > MOST_SCORES:  # else all items at once
+        batch_size = max(1, int(crowd.n_items * MOST_SCORES / (crowd.n_annotations * crowd.n_classes)))
     for batch in crowd.batches(batch_size):
         found = explain(model, batch, values, anatomy, pointwise)
         by_label[batch.row[batch.mask]] = found.pointwise[batch.mask]

@@ -4,6 +4,7 @@ put the discrete ones back with one exact pass per draw."""
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from copy import copy
@@ -16,7 +17,7 @@ import torch
 from pyrocrowd import zoo
 from pyrocrowd.check import Anatomy, examine
 from pyrocrowd.data import Crowd
-from pyrocrowd.errors import PyrocrowdError, did_you_mean
+from pyrocrowd.errors import PyrocrowdError, PyrocrowdWarning, did_you_mean
 from pyrocrowd.infer.exact import explain_crowd, label_tables
 from pyrocrowd.infer.settings import EM, ENGINES, MAP, NUTS, SVI, Engine
 from pyrocrowd.progress import progress_bar
@@ -99,7 +100,7 @@ def fit(model, crowd: Crowd, engine: Engine | str | None = None, seed=0, device=
         learned = engine.run(task)
         found = recover(bound, crowd, anatomy, learned.draws)
         weights = collect_weights(bound)
-    return Fit(
+    result = Fit(
         model=entry,
         hyper_parameters=hyper_parameters,
         engine=engine,
@@ -112,6 +113,10 @@ def fit(model, crowd: Crowd, engine: Engine | str | None = None, seed=0, device=
         wall_time=time.perf_counter() - started,
         **found,
     )
+    result.notes["doubts"] = list(bound.doubts(result)) if hasattr(bound, "doubts") else []
+    for doubt in result.notes["doubts"]:
+        warnings.warn(doubt, PyrocrowdWarning, stacklevel=2)
+    return result
 
 
 def pick_engine(engine, entry, crowd) -> Engine:
@@ -207,6 +212,8 @@ def recover(model, crowd, anatomy, draws) -> dict:
     means, noted, recorded = {}, {}, {}
     evaluate(model)
     teller = None if "confusion" in [*anatomy.latent, *anatomy.recorded] else joint_twin(model, anatomy)
+    if crowd.n_annotators * crowd.n_classes**2 > MOST_CELLS:
+        teller = None  # many classes: single pairs can still be asked for
     with progress_bar("posterior", chains * count) as advance:
         for chain, draw in np.ndindex(chains, count):
             values = {name: value[chain, draw] for name, value in draws.items()}
