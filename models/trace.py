@@ -57,7 +57,7 @@ from pyrocrowd.errors import PyrocrowdError, at_least, one_of
 from pyrocrowd.nets import backbone
 
 ON, OFF = 1.0, -5.0  # of rho at the start
-MARGIN = 0.05  # by which the mean matrix must be column-dominant to go without a warning
+MARGIN = 0.02  # by which the mean matrix must be column-dominant to go without a warning
 
 
 class Trace(PyroModule):

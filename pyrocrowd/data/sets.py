@@ -34,6 +34,18 @@ def folder_of(name: str) -> Path:
     raise FileNotFoundError(f"There is no data set {name}: set {VARIABLE} to the folder that holds it.")
 
 
+def pictures(name: str) -> dict:
+    """A set of pictures in `$PYROCROWD_DATA`, such as `mnist`: arrays x_train, y_train, x_test and y_test.
+
+    Pictures come as rows of numbers in [0, 1].
+    """
+    with np.load(folder_of(name) / f"{name}.npz") as arrays:
+        found = {part: arrays[part] for part in ("x_train", "y_train", "x_test", "y_test")}
+    for part in ("x_train", "x_test"):
+        found[part] = (found[part].reshape(len(found[part]), -1) / 255).astype(np.float32)
+    return found
+
+
 def digits(items=1500, labels_per_item=3, seed=0) -> Simulated:
     """Handwritten digits (from scikit-learn) labelled by twelve made-up annotators of very different worth.
 

@@ -60,16 +60,22 @@ def later(home: str) -> Callable[[], list[Experiment]]:
 
 
 CONAL = "Chu, Ma, Wang: Learning from Crowds by Modeling Common Confusions. AAAI 2021, arXiv 2012.13052"
+TANNO = (
+    "Tanno, Saeedi, Sankaranarayanan, Alexander, Silberman: Learning From Noisy Labels By Regularized Estimation Of "
+    "Annotator Confusion. CVPR 2019, arXiv 1902.03680"
+)
 REAL = ("labelme", "music_genre")
-HOME = "pyrocrowd.reproduce.conal"
+HOME = "pyrocrowd.reproduce"
 
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        Table("conal-table1", "CoNAL: accuracy on LabelMe and Music", CONAL, REAL, later(f"{HOME}:table1")),
-        Table("conal-table2", "CoNAL: weight of the distance term", CONAL, REAL, later(f"{HOME}:table2")),
-        Table("conal-table3", "CoNAL: are more parameters enough?", CONAL, REAL, later(f"{HOME}:table3")),
-        Table("conal-synthetic", "CoNAL: how much noise is common", CONAL, (), later(f"{HOME}:synthetic")),
+        Table("conal-table1", "CoNAL: accuracy on LabelMe and Music", CONAL, REAL, later(f"{HOME}.conal:table1")),
+        Table("conal-table2", "CoNAL: weight of the distance term", CONAL, REAL, later(f"{HOME}.conal:table2")),
+        Table("conal-table3", "CoNAL: are more parameters enough?", CONAL, REAL, later(f"{HOME}.conal:table3")),
+        Table("conal-synthetic", "CoNAL: how much noise is common", CONAL, (), later(f"{HOME}.conal:synthetic")),
+        Table("trace-mnist", "Trace: five flippers of growing skill", TANNO, ("mnist",), later(f"{HOME}.trace:mnist")),
+        Table("trace-cifar", "Trace: four annotators on CIFAR-10", TANNO, ("cifar10n",), later(f"{HOME}.trace:cifar")),
     )
 }
 
