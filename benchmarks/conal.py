@@ -35,11 +35,8 @@ def main():
             cells = []
             for one, other in zip(full, alone, strict=True):
                 margin = one - other
-                cells += [
-                    f"{one.mean():.2f}",
-                    f"{other.mean():.2f}",
-                    f"{margin.mean():+.2f} ± {margin.std(ddof=1):.2f}",
-                ]
+                cells += [f"{one.mean():.2f}", f"{other.mean():.2f}"]
+                cells.append(f"{margin.mean():+.2f} ± {margin.std(ddof=1):.2f}")
             print(f"| {kind} | {size:,} | {' | '.join(cells)} |", flush=True)
 
 
