@@ -42,6 +42,7 @@ a simulated crowd's hidden.npz), and only the network is trained: the paper's up
 
 import math
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import pyro
@@ -126,9 +127,9 @@ class Trace(PyroModule):
         if hasattr(self, "known"):
             return []
         if self.rank is None:
-            mean = fit.confusion().values.mean(0)
+            mean = fit.confusion().values[self.active.cpu()].mean(0)
         else:
-            diagonal, left, right = self.factors()
+            diagonal, left, right = (one[self.active] for one in self.factors())
             mean = torch.einsum("rck,rlk->cl", left, right) + diagonal.sum(0).diag()
             mean = (mean / len(diagonal)).cpu().numpy()
         if metrics.dominance(mean) > MARGIN:
@@ -148,11 +149,22 @@ def _known_matrices(oracle, crowd):
     if isinstance(oracle, (str, Path)):
         if not Path(oracle).exists():
             raise PyrocrowdError(f"oracle: {oracle} does not exist.")
-        found = np.load(oracle)
-        oracle = found["confusion"] if hasattr(found, "files") else found
+        try:
+            found = np.load(oracle)
+            oracle = _of_these_annotators(found, crowd) if hasattr(found, "files") else found
+        except (KeyError, ValueError, OSError, EOFError, BadZipFile):
+            raise PyrocrowdError(f"oracle: {oracle} cannot be read as a .npy, or a .npz with `confusion`.") from None
     matrices = torch.as_tensor(np.asarray(oracle), dtype=torch.get_default_dtype())
     shape = crowd.n_annotators, crowd.n_classes, crowd.n_classes
     if matrices.shape != shape:
         found = tuple(matrices.shape)
         raise PyrocrowdError(f"oracle has shape {found} where (annotators, classes, classes) = {shape} belongs.")
     return matrices
+
+
+def _of_these_annotators(found, crowd):
+    """The file of a simulated crowd also has matrices of annotators who never gave a label."""
+    if "annotator_names" not in found.files:
+        return found["confusion"]
+    place = {str(name): index for index, name in enumerate(found["annotator_names"])}
+    return found["confusion"][[place[str(name)] for name in crowd.annotator_names]]

@@ -43,6 +43,7 @@ VARIANTS = {
     ],
     "dawid_skene": [{}, {"likelihood": "per_annotation"}, {"smoothing": 1.0}],
     "majority_vote": [{}, {"vote": "hard"}],
+    "trace": [{}, {"likelihood": "joint"}, {"rank": 1}, {"lam": 0.0}, {"rank": 2, "likelihood": "joint"}],
 }
 CASES = [(name, options) for name in zoo.builtin_names() for options in VARIANTS.get(name, [{}])]
 JOINT = [case for case in CASES if zoo.find(case[0]).settle(case[1]).get("likelihood") != "per_annotation"]

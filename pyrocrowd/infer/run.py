@@ -280,9 +280,15 @@ def label_confusions(model, crowd, values, anatomy) -> torch.Tensor:
 
 
 def _tables_by_batch(model, crowd, values, anatomy):
-    size = int(MOST_CELLS * crowd.n_items // max(1, crowd.n_annotations * crowd.n_classes**2))
-    for batch in crowd.batches(min(max(1, size), crowd.n_items)):
+    """Items with labels, the longest first, as many at once as their padded matrices allow."""
+    items = np.flatnonzero(crowd.labels_per_item)
+    items = items[np.argsort(-crowd.labels_per_item[items], kind="stable")]
+    start = 0
+    while start < len(items):
+        cells = crowd.labels_per_item[items[start]] * crowd.n_classes**2  # of one item, the longest that is left
+        batch = crowd.batch(items[start : start + max(1, int(MOST_CELLS // cells))])
         yield batch, label_tables(model, batch, values, anatomy)[batch.mask]
+        start += len(batch)
 
 
 def draw_shape(draws) -> tuple[int, int]:

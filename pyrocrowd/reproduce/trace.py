@@ -12,12 +12,14 @@ from functools import lru_cache
 
 import numpy as np
 import pandas as pd
+import torch
 
 from pyrocrowd import metrics
 from pyrocrowd.data import sets, simulate
 from pyrocrowd.errors import PyrocrowdWarning
 from pyrocrowd.infer.run import fit
 from pyrocrowd.infer.settings import MAP
+from pyrocrowd.nets import backbone
 from pyrocrowd.reproduce import Experiment
 from pyrocrowd.reproduce.train import ACCURACY, LAST
 
@@ -31,14 +33,20 @@ CIFAR = {
 }
 SKILLS = (0.25, 0.3, 0.35, 0.4, 0.5, 0.7)
 WEIGHTS = {"trace": 0.01, "no trace": 0.0, "lambda 0.001": 0.001, "lambda 0.1": 0.1}
-ENGINE = {"epochs": 15, "batch_size": 256, "learning_rate": 0.01, "patience": 0}
+ENGINE = {"epochs": 15, "batch_size": 256, "patience": 0}
+MNIST_RECIPE = {**ENGINE, "learning_rate": 0.01, "dropout": 0.5}
+CIFAR_RECIPE = {**ENGINE, "learning_rate": 0.005, "dropout": 0.2}
 
 
 def mnist() -> list[Experiment]:
     """Accuracy and CM error of five pairwise flippers, two of whom share a mistake, against their skill."""
     return [
         _experiment(
-            f"MNIST {regime} skill {skill:g}", method, _flipped, {"skill": skill, "dense": regime == "dense"}, {}
+            f"MNIST {regime} skill {skill:g}",
+            method,
+            _flipped,
+            {"skill": skill, "dense": regime == "dense"},
+            MNIST_RECIPE,
         )
         for regime in REGIMES
         for skill in SKILLS
@@ -49,13 +57,13 @@ def mnist() -> list[Experiment]:
 def cifar() -> list[Experiment]:
     """The four annotators on frozen features of CIFAR-10, with several weights of the trace, and on clean labels."""
     return [
-        _experiment(f"CIFAR-10 {regime}", method, _four, {"dense": regime == "dense"}, CIFAR[regime])
+        _experiment(f"CIFAR-10 {regime}", method, _four, {"dense": regime == "dense"}, CIFAR_RECIPE, CIFAR[regime])
         for regime in REGIMES
         for method in (*WEIGHTS, "oracle", "clean labels")
     ]
 
 
-def _experiment(dataset, method, make, noise, published):
+def _experiment(dataset, method, make, noise, recipe, published=None):
     def run(seed):
         made, test_features, test_truth = make(**noise, seed=seed)
         crowd, options = made.crowd, {"lam": WEIGHTS.get(method, 0.0)}
@@ -65,7 +73,10 @@ def _experiment(dataset, method, make, noise, published):
             crowd, options["oracle"] = _clean(crowd), np.eye(crowd.n_classes)[None]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PyrocrowdWarning)  # counted below instead
-            result = fit("trace", crowd, MAP(**ENGINE), seed=seed, **options)
+            engine = {name: value for name, value in recipe.items() if name != "dropout"}
+            torch.manual_seed(seed)
+            network = backbone("mlp", crowd, dropout=recipe["dropout"])
+            result = fit("trace", crowd, MAP(**engine), seed=seed, net=network, **options)
         figures = {ACCURACY: 100 * metrics.accuracy(test_truth, result.predict_proba(test_features))}
         if method in WEIGHTS:
             found = result.confusion().values
@@ -74,8 +85,8 @@ def _experiment(dataset, method, make, noise, published):
             figures["fits that warn"] = len(result.notes["doubts"])
         return {(name, LAST): float(value) for name, value in figures.items()}
 
-    printed = dict(zip([(ACCURACY, LAST), (CM_ERROR, LAST)], published.get(method, ()), strict=False))
-    return Experiment(dataset, method, run, {"noise": noise, "engine": ENGINE, "weights": WEIGHTS}, printed)
+    printed = dict(zip([(ACCURACY, LAST), (CM_ERROR, LAST)], (published or {}).get(method, ()), strict=False))
+    return Experiment(dataset, method, run, {"noise": noise, "recipe": recipe, "weights": WEIGHTS}, printed)
 
 
 def _flipped(skill, dense, seed):
