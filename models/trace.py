@@ -24,8 +24,11 @@ the annotators. So the loss adds
 
 to the sum of the cross-entropies. This is the scaling of the paper's code (the mean over the items of a batch, plus lam
 times the mean trace; 0.01 there); the sum over annotators of its Eq. 4 would be negligible. `lam=0` is the row "No
-trace" of its tables. Where the mean of the fitted matrices is not clearly column-dominant, the fit says so: the theorem
-does not hold there, and classes may be swapped.
+trace" of its tables.
+
+Where the mean of the fitted matrices is not clearly column-dominant, the fit says so: the theorem does not hold there,
+and classes may be swapped. It cannot always know: a network that renames the classes can make the fitted mean dominant
+where the true one is not, and such a fit is silent.
 
 Two likelihoods. `likelihood="per_annotation"`, the paper's: `sum_(i,r) log sum_c p_i[c] pi_r[c, y_ir]`.
 `likelihood="joint"`: one truth per item, `sum_i log sum_c p_i[c] prod_r pi_r[c, y_ir]`.
