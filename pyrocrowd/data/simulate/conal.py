@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyrocrowd.data.simulate.arguments import between, recorded, whole
-from pyrocrowd.data.simulate.items import FEWEST_ITEMS, gaussian_classes, in_splits, problems_of_given, unlabelled
+from pyrocrowd.data.simulate.items import FEWEST_ITEMS, problems_of_given, split_items, unlabelled
 from pyrocrowd.data.simulate.matrices import distinct_annotators, draw_labels, flipping, random_pairs, random_targets
 from pyrocrowd.data.simulate.simulated import Simulated
 from pyrocrowd.errors import PyrocrowdError, did_you_mean
@@ -106,12 +106,7 @@ def conal(
         raise PyrocrowdError(problems)
     for_items, for_people, for_common, for_labels = np.random.default_rng(seed).spawn(4)
 
-    given = features is not None
-    if not given:
-        features, truth = gaussian_classes(for_items, items, classes, dimension, separation)
-    features, truth = np.asarray(features), np.asarray(truth, np.int64)
-    splits = in_splits(for_items, len(truth))
-    (x, z), valid, test = ((features[rows], truth[rows]) for rows in splits)
+    (x, z), valid, test, row = split_items(for_items, items, classes, dimension, separation, features, truth)
 
     target = random_targets(for_common, (), classes) if kind == "asymmetric" else random_pairs(for_common, classes)
     common = flipping(target, strength)
@@ -130,7 +125,7 @@ def conal(
     return Simulated(
         crowd,
         _effective(common, individual, annotator, omega, proportion),
-        hidden | ({"row": np.concatenate(splits)} if given else {}),
+        hidden | row,
         unlabelled(crowd, *valid),
         unlabelled(crowd, *test),
     )

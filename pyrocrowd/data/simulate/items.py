@@ -52,3 +52,21 @@ def in_splits(generator, items) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def unlabelled(crowd: Crowd, features, truth) -> Crowd:
     """Items nobody has labelled, in the classes and annotators of a crowd, with their truth."""
     return crowd.new_items(features)._with(truth=truth)
+
+
+def split_items(generator, items, classes, dimension, separation, features=None, truth=None):
+    """Features and truth of the train, valid and test items, made up or handed in.
+
+    Returns
+    -------
+    train, valid, test : pairs of arrays
+    row : dict
+        For data handed in, under `row`, which of their rows these items are, one split after the other; else empty.
+    """
+    given = features is not None
+    if not given:
+        features, truth = gaussian_classes(generator, items, classes, dimension, separation)
+    features, truth = np.asarray(features), np.asarray(truth, np.int64)
+    splits = in_splits(generator, len(truth))
+    parts = [(features[rows], truth[rows]) for rows in splits]
+    return *parts, {"row": np.concatenate(splits)} if given else {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyrocrowd.data.simulate.arguments import between, recorded, whole
-from pyrocrowd.data.simulate.items import FEWEST_ITEMS, gaussian_classes, in_splits, problems_of_given, unlabelled
+from pyrocrowd.data.simulate.items import FEWEST_ITEMS, problems_of_given, split_items, unlabelled
 from pyrocrowd.data.simulate.matrices import flipping, from_confusions, hammers_and_spammers, random_targets
 from pyrocrowd.data.simulate.simulated import Simulated
 from pyrocrowd.errors import PyrocrowdError, did_you_mean
@@ -105,15 +105,10 @@ def trace(
     confusion = _matrices(kind, annotators, classes, skill, shared, seed)
     for_items, for_labels = np.random.default_rng(seed).spawn(2)
 
-    given = features is not None
-    if not given:
-        features, truth = gaussian_classes(for_items, items, classes, dimension, separation)
-    features, truth = np.asarray(features), np.asarray(truth, np.int64)
-    splits = in_splits(for_items, len(truth))
-    (x, z), valid, test = ((features[rows], truth[rows]) for rows in splits)
+    (x, z), valid, test, row = split_items(for_items, items, classes, dimension, separation, features, truth)
 
     made = from_confusions(z, confusion, labels_per_item, for_labels, features=x)
-    made.hidden = {"row": np.concatenate(splits)} if given else {}
+    made.hidden = row
     made.valid, made.test = unlabelled(made.crowd, *valid), unlabelled(made.crowd, *test)
     return made
 
